@@ -1,0 +1,38 @@
+"""Non-Distributed-Setup: the learning problem alone, in one process.
+
+Again and again:
+
+    g = gradient of the mean loss on a fresh mini-batch, at w
+    w <- w - eta g
+"""
+
+from common import cluster, data, models, session  # first: it quietens TensorFlow's start
+import tensorflow.compat.v1 as tf
+
+DEFAULTS = {"workers": 1, "ps": 0, "steps": 2000, "learning_rate": 0.2}
+
+# 1. Who am I? Without a cluster: the only one.
+tf.disable_eager_execution()  # graphs and sessions; the README says why
+task = cluster.Task.from_flags("worker", DEFAULTS)
+flags = task.flags
+
+# 3. The parameters, and the count of their updates.
+params = models.create(flags)
+global_step = tf.train.get_or_create_global_step()
+
+# 4. The data.
+next_batch = data.batches(flags)
+
+# 5. The scheme: w <- w - eta g
+pulled_at = global_step.read_value()
+loss, grads = models.gradients(flags.model, params, next_batch())
+
+optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
+number = session.next_update(global_step, flags, after=grads)
+with tf.control_dependencies([number]):
+    step = optimizer.apply_gradients(zip(grads, params))
+
+# 6. The session, with TensorFlow's standard hooks. 7. The loop.
+with session.training(task, None, params, loss, number, pulled_at, ([], grads)) as sess:
+    while not sess.should_stop():
+        sess.run(step)

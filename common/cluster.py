@@ -1,0 +1,177 @@
+"""Who am I, and who are the others? A task's name, its cluster and its server's settings."""
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+
+import tensorflow.compat.v1 as tf
+
+from common import flags as command_line
+from common import network, results
+from common.flags import fail
+
+PS_HOSTS = "localhost:2222"
+WORKER_HOSTS = "localhost:2223,localhost:2224"
+
+# gRPC would send even localhost traffic through a proxy and hang there.
+for _name in ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy"):
+    os.environ.pop(_name, None)
+    os.environ.pop(_name.upper(), None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One process of the cluster.
+
+    Attributes:
+        job: `ps` or `worker`.
+        index: this task's number within its job, from 0. Worker 0 is the chief.
+        hosts: job -> its tasks' `host:port`; empty where nothing is distributed.
+        flags: the command line.
+    """
+
+    job: str
+    index: int
+    hosts: dict[str, list[str]]
+    flags: argparse.Namespace
+
+    @classmethod
+    def from_flags(cls, job: str, defaults: dict | None = None) -> "Task":
+        """Reads the command line, then `TF_CONFIG`; without either, the cluster on localhost.
+
+        Args:
+            job: what the calling script is, `ps` or `worker`.
+            defaults: an example's own defaults; a ps reads them from the `worker.py` beside it.
+
+        A bad flag or cluster ends the process with one sentence and exit code 2.
+        """
+        folder = Path(sys.argv[0]).resolve().parent
+        if defaults is None:
+            defaults, _ = command_line.example_of(folder / "worker.py")
+        parser = command_line.parser(defaults, f"One {job} of {folder.name}.")
+        parser.add_argument("--job_name", choices=("ps", "worker"))
+        parser.add_argument("--task_index", type=command_line.number(int, 0))
+        parser.add_argument("--ps_hosts", help=f"host:port,... (default: {PS_HOSTS})")
+        parser.add_argument("--worker_hosts", help=f"host:port,... (default: {WORKER_HOSTS})")
+        parser.usage = f"{sys.argv[0]} [flags]"
+        flags = parser.parse_args()
+        if defaults.get("ps", 1) == 0:
+            task = cls("worker", 0, {}, flags)
+        else:
+            task = cls._find(job, defaults, flags)
+            flags.workers, flags.ps = len(task.hosts["worker"]), len(task.hosts["ps"])
+        command_line.check(flags, defaults, parser)
+        if flags.results is None:
+            flags.results = str(folder / "results" / f"{results.now()}-{job}-{task.index}")
+        if flags.checkpoint_dir is None:
+            flags.checkpoint_dir = str(Path(flags.results) / "checkpoints")
+        return task
+
+    @classmethod
+    def _find(cls, job, defaults, flags):
+        workers = WORKER_HOSTS if defaults.get("workers", 2) > 1 else WORKER_HOSTS.split(",")[0]
+        hosts = {"ps": PS_HOSTS.split(","), "worker": workers.split(",")}
+        name, index = job, 0
+        if os.environ.get("TF_CONFIG"):
+            hosts, name, index = _tf_config(os.environ["TF_CONFIG"], job)
+        for key, value in (("ps", flags.ps_hosts), ("worker", flags.worker_hosts)):
+            if value is not None:
+                hosts[key] = value.split(",")
+        name = flags.job_name or name
+        index = index if flags.task_index is None else flags.task_index
+        if name != job:
+            fail(f"this script is the {job}'s, but the task is a {name}: start {name}.py for it")
+        for key, addresses in hosts.items():
+            for address in addresses:
+                host, _, port = address.rpartition(":")
+                if not (host and port.isdigit() and 0 < int(port) < 65536):
+                    fail(f"--{key}_hosts: {address!r} is not host:port")
+        everyone = [address for addresses in hosts.values() for address in addresses]
+        for address in everyone:
+            if everyone.count(address) > 1:
+                fail(f"two tasks have the same address {address}: give each its own")
+        if index >= len(hosts[name]):
+            fail(f"--task_index {index}: the last {name} is {len(hosts[name]) - 1}")
+        return cls(name, index, hosts, flags)
+
+    @property
+    def name(self) -> str:
+        return f"{self.job} {self.index}"
+
+    @property
+    def address(self) -> str:
+        return self.hosts[self.job][self.index]
+
+    @property
+    def is_chief(self) -> bool:
+        """The chief initialises the global parameters, saves checkpoints and evaluates."""
+        return self.job == "worker" and self.index == 0
+
+    @property
+    def workers(self) -> int:
+        return len(self.hosts["worker"]) if self.hosts else 1
+
+    @property
+    def cluster(self) -> tf.train.ClusterSpec:
+        return tf.train.ClusterSpec(self.hosts)
+
+    @property
+    def device(self) -> str:
+        """This task's own device."""
+        return f"/job:{self.job}/task:{self.index}" if self.hosts else ""
+
+    @property
+    def config(self) -> tf.ConfigProto:
+        """For this task's server and its sessions.
+
+        The device filters keep a session from waiting for workers that it does not need. The
+        cores of this machine are shared among the cluster's tasks that run on it.
+        """
+        config = tf.ConfigProto()
+        config.gpu_options.allow_growth = True
+        tasks_here = 1
+        if self.hosts:
+            everyone = [address for addresses in self.hosts.values() for address in addresses]
+            here = self.address.rpartition(":")[0]
+            tasks_here = sum(address.rpartition(":")[0] == here for address in everyone)
+            config.device_filters.extend(["/job:ps"] if self.job == "worker" else [])
+            config.device_filters.append(self.device)
+        config.intra_op_parallelism_threads = max(1, cores() // tasks_here)
+        return config
+
+    def wait_for_ps(self) -> None:
+        """Returns when every parameter server accepts connections.
+
+        Ends the process with a sentence naming the missing one after `--timeout` seconds.
+        """
+        for index, address in enumerate(self.hosts.get("ps", [])):
+            network.wait_for(f"ps {index}", address, self.flags.timeout)
+
+
+def cores() -> int:
+    """The processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def _tf_config(text: str, job: str) -> tuple[dict[str, list[str]], str, int]:
+    """`TF_CONFIG` -> hosts, this task's job and index; a `chief` there is our worker 0."""
+    try:
+        config = json.loads(text)
+        cluster = {str(key): list(value) for key, value in config["cluster"].items()}
+        name, index = config["task"]["type"], int(config["task"]["index"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        fail(f"TF_CONFIG must read {{'cluster': {{'ps': [...], 'worker': [...]}}, 'task': "
+             f"{{'type': {job!r}, 'index': 0}}}} as JSON ({error!r})")  # fmt: skip
+    chief = cluster.pop("chief", cluster.pop("master", []))
+    if name in ("chief", "master"):
+        name = "worker"
+    elif name == "worker":
+        index += len(chief)
+    cluster["worker"] = chief + cluster.get("worker", [])
+    unknown = sorted(set(cluster) - {"ps", "worker"})
+    if unknown or not cluster.get("ps") or not cluster["worker"]:
+        fail(f"TF_CONFIG must name the jobs ps and worker (or chief), not {sorted(cluster)}")
+    return cluster, name, index

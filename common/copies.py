@@ -1,0 +1,47 @@
+"""Local copies of global parameters, and the way back: pull and push.
+
+One remote transfer costs about a millisecond, whatever it carries, so everything that travels
+between this worker and one ps travels as one flat tensor.
+"""
+
+import tensorflow.compat.v1 as tf
+
+
+def _by_device(params) -> dict[str, list[int]]:
+    places: dict[str, list[int]] = {}
+    for i, param in enumerate(params):
+        places.setdefault(param.device, []).append(i)
+    return places
+
+
+def _flat(tensors) -> tf.Tensor:
+    return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)
+
+
+def _shaped(flat: tf.Tensor, params) -> list[tf.Tensor]:
+    parts = tf.split(flat, [param.shape.num_elements() for param in params])
+    return [tf.reshape(part, param.shape) for part, param in zip(parts, params, strict=True)]
+
+
+def pull(params: list[tf.Variable]) -> list[tf.Tensor]:
+    """w <- w~: the parameters' values on the current device, in the same order and shapes."""
+    w: list = [None] * len(params)
+    for place, indices in _by_device(params).items():
+        here = [params[i] for i in indices]
+        with tf.device(place):
+            sent = _flat([param.read_value() for param in here])
+        for i, value in zip(indices, _shaped(tf.identity(sent), here), strict=True):
+            w[i] = value
+    return w
+
+
+def push(values: list[tf.Tensor], params: list[tf.Variable]) -> list[tf.Tensor]:
+    """`values` (one per parameter, its shape), each on the device of its parameter."""
+    arrived: list = [None] * len(params)
+    for place, indices in _by_device(params).items():
+        sent = _flat([values[i] for i in indices])
+        with tf.device(place):
+            parts = _shaped(tf.identity(sent), [params[i] for i in indices])
+        for i, value in zip(indices, parts, strict=True):
+            arrived[i] = value
+    return arrived

@@ -1,0 +1,143 @@
+"""The command line: the same flags for every example, its launcher and its task scripts."""
+
+import argparse
+import ast
+import math
+import re
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+DATASETS = ("digits", "mnist", "fashion_mnist", "cifar10", "synthetic")
+MODELS = ("linear", "mlp", "cnn")
+
+
+def fail(message: str) -> NoReturn:
+    """Ends this process with one sentence for the user and exit code 2."""
+    print(f"error: {message}", file=sys.stderr, flush=True)
+    raise SystemExit(2)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        message = re.sub(r"^unrecognized arguments: ", "unknown flag ", message)
+        fail(re.sub(r"^argument (--\w+): ", r"\1: ", message) + " (--help lists all flags)")
+
+
+def number(kind: type, least: float, strict: bool = False):
+    """A converter for argparse: a finite `kind` of at least (`strict`: above) `least`."""
+
+    def convert(text: str):
+        wanted = "a whole number" if kind is int else "a number"
+        wanted += f" above {least:g}" if strict else f", {least:g} or more"
+        try:
+            value = kind(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value) or value < least or (strict and value == least):
+            raise argparse.ArgumentTypeError(f"must be {wanted}, not {text!r}")
+        return value
+
+    return convert
+
+
+def delays(text: str) -> dict[int, float]:
+    """`0:0.1,2:0.5` -> {0: 0.1, 2: 0.5}: seconds that a worker sleeps in every step."""
+    found = re.findall(r"(\d+):(\d+(?:\.\d*)?|\.\d+)(?:,|$)", text)
+    if ",".join(":".join(pair) for pair in found) != text or not found:
+        raise argparse.ArgumentTypeError(f"must read K:SECONDS[,K:SECONDS], not {text!r}")
+    return {int(worker): float(seconds) for worker, seconds in found}
+
+
+def dataset(text: str) -> str:
+    """A known name, or the path of an .npz file (made absolute)."""
+    if text in DATASETS:
+        return text
+    if not text.endswith(".npz"):
+        known = ", ".join(DATASETS)
+        raise argparse.ArgumentTypeError(f"must be one of {known} or PATH.npz, not {text!r}")
+    return str(Path(text).absolute())
+
+
+def path(text: str) -> str:
+    """Made absolute here, so that tasks may run in any directory."""
+    return str(Path(text).absolute())
+
+
+def example_of(script: Path) -> tuple[dict, str]:
+    """What an example says of itself: its `DEFAULTS` and its docstring, without running it."""
+    tree = ast.parse(script.read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "DEFAULTS":
+            return ast.literal_eval(node.value), ast.get_docstring(tree) or ""
+    fail(f"{script} has no DEFAULTS = {{...}} of literal values: copy that line from an example")
+
+
+def parser(defaults: dict, description: str = "") -> argparse.ArgumentParser:
+    """All flags with their defaults.
+
+    Args:
+        defaults: an example's own `DEFAULTS`; a scheme's own flag exists where it is named there.
+        description: the text above the list in `--help`.
+    """
+    p = _Parser(
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        usage="run.sh [flags]",
+    )
+
+    def flag(name, kind, default, metavar, text, **more):
+        shown = "" if default is None else f" (default: {default})"
+        text = (text + shown).replace("%", "%%")
+        p.add_argument("--" + name, type=kind, default=default, metavar=metavar, help=text, **more)
+
+    count = number(int, 1)
+    flag("workers", count, defaults.get("workers", 2), "N", "worker processes")
+    flag("ps", number(int, 0), defaults.get("ps", 1), "N", "parameter server processes")
+    flag("steps", count, defaults["steps"], "N", "stop when global_step reaches N")
+    if "window" in defaults:
+        flag("window", count, defaults["window"], "T", "local steps between a pull and a push")
+    flag("batch_size", number(int, 0), 32, "B", "per worker; 0: the whole shard in order")
+    rate = defaults["learning_rate"]
+    flag("learning_rate", number(float, 0, strict=True), rate, "R", "eta")
+    flag("data", dataset, "digits", "NAME", f"{', '.join(DATASETS)}, or PATH.npz")
+    flag("data_url", str, None, "URL", "where to download the data from instead")
+    p.add_argument("--model", choices=MODELS, default="mlp", help="(default: mlp)")
+    flag("hidden", count, 128, "H", "width of the mlp's hidden layer")
+    flag("seed", number(int, 0), 0, "S", "of initial values and the order of the data")
+    share = number(float, 0, strict=True)
+    flag("target_accuracy", share, None, "A", "stop when the test accuracy reaches A")
+    flag("delay", delays, None, "K:SECONDS", "worker K sleeps that long in every step")
+    flag("results", path, None, "DIR", "results folder (default: results/<time> in the example)")
+    flag("checkpoint_dir", path, None, "DIR", "resume from and save here (default: in the results)")
+    flag("max_restarts", number(int, 0), 3, "N", "a task that dies is started again that often")
+    flag("timeout", number(float, 0, strict=True), 600, "SECONDS", "for the whole run")
+    p.add_argument(
+        "--network",
+        choices=("auto", "private", "host"),
+        default="auto",
+        help="private: no other process reaches the run's servers; host: their ports are open "
+        "to the network; auto: private where the system allows it (default: auto)",
+    )
+    p.add_argument("--plain", action="store_true", help="plain lines, no progress bar")
+    return p
+
+
+def check(flags: argparse.Namespace, defaults: dict, parse: argparse.ArgumentParser) -> None:
+    """What no single flag can say: what an example is, and what fits together."""
+    if defaults.get("workers", 2) == 1 and flags.workers != 1:
+        parse.error(f"--workers {flags.workers}: this example has one worker; HogWild has many")
+    if defaults.get("ps", 1) == 0 and flags.ps != 0:
+        parse.error(f"--ps {flags.ps}: this example has no parameter server")
+    if defaults.get("ps", 1) > 0 and flags.ps == 0:
+        parse.error("--ps 0: this example needs a parameter server")
+    if flags.target_accuracy is not None and flags.target_accuracy > 1:
+        parse.error(f"--target_accuracy {flags.target_accuracy}: must be a share of at most 1")
+    for worker in flags.delay or {}:
+        if worker >= flags.workers:
+            parse.error(f"--delay {worker}:...: the last worker is {flags.workers - 1}")
+    if flags.data.endswith(".npz") and not Path(flags.data).is_file():
+        parse.error(f"--data: there is no file {flags.data}")
+    if flags.data_url and flags.data not in ("mnist", "fashion_mnist", "cifar10"):
+        parse.error(f"--data_url: {flags.data} is not downloaded")

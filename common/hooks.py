@@ -1,0 +1,119 @@
+"""Two hooks that TensorFlow does not bring: every step into a file, and the test accuracy."""
+
+import math
+import os
+import time
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from common import copies, data, models, results
+
+
+class Events(tf.train.SessionRunHook):
+    """Writes one line per step into `events-worker-K.jsonl`; `results.py` says what is in it."""
+
+    def __init__(self, task, loss, number, pulled_at, milestones):
+        """Takes this step's tensors; `session.training` says what they are."""
+        self._task = task
+
+        def clock(after):  # seconds since 1970, when these tensors are there
+            with tf.control_dependencies(after):
+                return tf.timestamp()
+
+        with tf.device(task.device):
+            local = tf.stack([*map(clock, milestones), tf.cast(loss, tf.float64)])
+        self._fetches = [local, number, pulled_at]
+        self._window = getattr(task.flags, "window", 1)
+        self._local_step = 0
+        self._lines: list[str] = []
+        path = results.events_file(task.flags.results, task.index)
+        again = int(os.environ.get("TASK_RESTARTS", 0)) > 0
+        self._file = open(path, "a" if again else "w", encoding="utf-8")
+        self._flushed = 0.0
+
+    def before_run(self, run_context):
+        self._began = time.time()
+        return tf.train.SessionRunArgs(self._fetches)
+
+    def after_run(self, run_context, run_values):
+        now = time.time()
+        (pulled, computed, loss), number, pulled_at = run_values.results
+        self._local_step += self._window
+        self._lines.append(
+            f'{{"time": {now:.6f}, "local_step": {self._local_step}, "global_step": {number + 1}, '
+            f'"loss": {float(loss)!r}, "staleness": {number - pulled_at}, '
+            f'"pulled_at": {pulled_at}, "pull": {pulled - self._began:.6f}, '
+            f'"compute": {computed - pulled:.6f}, "push": {now - computed:.6f}}}\n'
+        )
+        if now - self._flushed > 0.2:
+            self._flush(now)
+
+    def end(self, session):
+        self._flush(time.time())
+
+    def _flush(self, now):
+        """Whole lines in one write: a reader, or a kill, never finds half a line."""
+        self._file.write("".join(self._lines))
+        self._file.flush()
+        self._lines.clear()
+        self._flushed = now
+
+
+class Evaluation(tf.train.SessionRunHook):
+    """The chief measures the global parameters on the test set now and then.
+
+    At most a tenth of its time goes there; a large test set is sampled (every k-th example) until
+    the end.
+    """
+
+    def __init__(self, task, params: list[tf.Variable], reached: Callable[[tf.Session], None]):
+        """
+        Args:
+            task: this process.
+            params: the global parameters.
+            reached: called with the raw session when `--target_accuracy` is reached.
+        """
+        self._task, self._reached = task, reached
+        x, labels = data.load(task.flags, "test")
+        self._test = x, labels
+        with tf.device(task.device):
+            self._x = tf.placeholder(tf.float32, [None, *x.shape[1:]])
+            self._labels = tf.placeholder(tf.int64, [None])
+            logits = models.logits(task.flags.model, copies.pull(params), self._x)
+            right = tf.equal(tf.argmax(logits, 1), self._labels)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+                labels=self._labels, logits=logits
+            )
+            self._sums = [tf.reduce_sum(tf.cast(right, tf.float32)), tf.reduce_sum(losses)]
+        self._global_step = tf.train.get_global_step().read_value()
+        self._due = 0.0
+
+    def after_run(self, run_context, run_values):
+        began = time.time()
+        if began < self._due:
+            return
+        step, accuracy, _ = self.measure(run_context.session, sample=1000)
+        self._due = time.time() + max(0.2, 10 * (time.time() - began))
+        target = self._task.flags.target_accuracy
+        if target is not None and accuracy >= target and step > 0:
+            _, accuracy, _ = self.measure(run_context.session)  # the whole test set, to be sure
+            if accuracy >= target:
+                self._reached(run_context.session)
+                run_context.request_stop()
+
+    def measure(self, session: tf.Session, sample: int | None = None) -> tuple[int, float, float]:
+        """(global step, accuracy, mean loss) of the global parameters, also noted in a file."""
+        x, labels = self._test
+        stride = max(1, math.ceil(len(labels) / sample)) if sample else 1
+        x, labels = x[::stride], labels[::stride]
+        step = int(session.run(self._global_step))
+        sums = np.zeros(2)
+        for i in range(0, len(labels), 1000):
+            part = slice(i, i + 1000)
+            feed = {self._x: data.scaled(x[part]), self._labels: labels[part]}
+            sums += session.run(self._sums, feed)
+        accuracy, loss = (float(value) for value in sums / len(labels))
+        results.note_evaluation(self._task.flags.results, step, accuracy, loss)
+        return step, accuracy, loss

@@ -1,0 +1,162 @@
+"""The launcher: `python -m common.launch FOLDER [flags]` starts all tasks of an example on this
+machine, shows how they get on, starts again what dies, writes the results, leaves nothing behind.
+"""
+
+import json
+import os
+import queue
+import signal
+import sys
+import time
+from pathlib import Path
+
+from common import data, flags, network, results
+from common.flags import fail
+from common.processes import Group, Process, describe_exit
+
+
+class Stopped(Exception):
+    """A signal asks the launcher to stop."""
+
+
+def main(arguments: list[str]) -> int:
+    """Runs an example. Returns the exit code: 0 when every worker finished and all is written."""
+    folder = Path(arguments[0]).resolve()
+    script = next((p for n in ("worker.py", "train.py") if (p := folder / n).is_file()), None)
+    if script is None:
+        fail(f"{folder} holds no worker.py and no train.py: it is no example folder")
+    defaults, description = flags.example_of(script)
+    parser = flags.parser(defaults, f"{description}\n\nbash {folder.name}/run.sh [flags]")
+    options = parser.parse_args(arguments[1:])
+    flags.check(options, defaults, parser)
+    if options.results is None:
+        options.results = str(folder / "results" / results.now())
+    where = results.create(options.results)
+    results.clear(where)
+    (where / "logs").mkdir(exist_ok=True)
+    if options.checkpoint_dir is None:
+        options.checkpoint_dir = str(where / "checkpoints")
+    data.prepare(options)
+    private = network.choose(options.network, print) == "private"
+    data.check(options)
+    return Run(folder, script, options, arguments[1:], private).run()
+
+
+class Run:
+    """One run: its processes from the first start to the last line."""
+
+    def __init__(self, folder: Path, script: Path, options, arguments: list[str], private: bool):
+        self.options, self.folder, self.where = options, folder, Path(options.results)
+        ports = network.free_ports(options.ps + options.workers, private)
+        self.hosts = [f"localhost:{port}" for port in ports]
+        ps_hosts, worker_hosts = self.hosts[: options.ps], self.hosts[options.ps :]
+        fixed = ["--results", options.results, "--checkpoint_dir", options.checkpoint_dir]
+        if options.ps:
+            fixed += ["--ps_hosts", ",".join(ps_hosts), "--worker_hosts", ",".join(worker_hosts)]
+
+        def task(job: str, index: int, path: Path) -> Process:
+            own = ["--job_name", job, "--task_index", str(index)]
+            command = [sys.executable, str(path), *arguments, *fixed, *own]
+            return Process(job, index, command, self.where / "logs" / f"{job}-{index}.log")
+
+        self.ps = [task("ps", i, folder / "ps.py") for i in range(options.ps)]
+        self.workers = [task("worker", i, script) for i in range(options.workers)]
+        self.tasks = self.ps + self.workers
+        self.env = os.environ | {
+            "PYTHONPATH": os.pathsep.join(
+                [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+            ),
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def run(self) -> int:
+        def stop(number, frame):
+            raise Stopped(signal.Signals(number).name)
+
+        signal.signal(signal.SIGINT, stop)
+        signal.signal(signal.SIGTERM, stop)
+        self.group = Group()
+        try:
+            self.deadline = time.monotonic() + self.options.timeout
+            for task in self.tasks:
+                self.group.start(task, self.env)
+            from common import screen  # after the start: importing it takes a while
+
+            with screen.Screen(self.where, self.options) as shown:
+                ended = self._watch(shown)
+            if ended:
+                print(ended, flush=True)
+                return 1
+        except Stopped as stopped:
+            print(f"\nstopped by {stopped}; nothing is left running", flush=True)
+            return 130 if str(stopped) == "SIGINT" else 143
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            self.group.kill()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        summary = self._write()
+        screen.table(summary, self.where)
+        return 0
+
+    def _watch(self, shown) -> str:
+        """Returns when all tasks have ended well, or the message with which the run fails."""
+        while any(task.exit_code is None for task in self.tasks):
+            if time.monotonic() > self.deadline:
+                if all(task.exit_code == 0 for task in self.workers):
+                    return ""
+                return self._timed_out()
+            try:
+                task, code = self.group.exits.get(timeout=0.2)
+            except queue.Empty:
+                shown.update()
+                continue
+            task.exit_code = code
+            if task.exit_code == 0:
+                if all(worker.exit_code == 0 for worker in self.workers):
+                    # A ps ends when the workers have left it; one that was started again after
+                    # they left would wait for ever.
+                    self.deadline = min(self.deadline, time.monotonic() + 5)
+                continue
+            if task.exit_code == 2:
+                return task.error_line() or task.last_lines()
+            how = f"{task.name} {describe_exit(task.exit_code)}"
+            if task.exit_code > 0:
+                return f"{how}; {task.log} ends with\n\n{task.last_lines()}"
+            if task.restarts == self.options.max_restarts:
+                return (
+                    f"{task.log} ends with\n\n{task.last_lines()}\n\nerror: {how}, "
+                    f"and --max_restarts {self.options.max_restarts} is used up"
+                )
+            task.restarts += 1
+            shown.say(f"{how}: started again ({task.restarts} of {self.options.max_restarts})")
+            self.group.start(task, self.env)
+        shown.update(last=True)
+        return ""
+
+    def _timed_out(self) -> str:
+        after = f"error: after --timeout {self.options.timeout:g} s"
+        for task, address in zip(self.tasks, self.hosts, strict=True):
+            if self.ps and task.exit_code is None and not network.answers(address):
+                return f"{after} {task.name} had not come up at {address}; see {task.log}"
+        return f"{after} the run was not over: give it more time, or see {self.where / 'logs'}"
+
+    def _write(self) -> dict:
+        """summary.json and curves.png, from what the tasks left."""
+        tasks = [
+            {"job": t.job, "index": t.index, "exit_code": t.exit_code, "restarts": t.restarts}
+            for t in self.tasks
+        ]
+        size = data.describe(self.options).size
+        summary = results.summarise(self.where, self.folder.name, vars(self.options), tasks, size)
+        from common import plots
+
+        plots.curves(self.where, summary)
+        text = json.dumps(summary, indent=2) + "\n"
+        results.write(self.where / "summary.json", lambda path: path.write_text(text))
+        return summary
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

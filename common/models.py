@@ -1,0 +1,111 @@
+"""The networks: plain functions over a list of parameters.
+
+Whether the parameters are variables, pulled copies or the moving values inside a loop makes no
+difference to them, which is what the schemes need.
+"""
+
+import functools
+import itertools
+import math
+
+import tensorflow.compat.v1 as tf
+
+from common import data
+from common.flags import fail
+
+
+def _dense_shapes(sizes: list[int]) -> list[list[int]]:
+    """Weights [from, to], then biases [to], layer by layer."""
+    return [shape for a, b in itertools.pairwise(sizes) for shape in ([a, b], [b])]
+
+
+def shapes(flags) -> list[list[int]]:
+    """The parameters' shapes, in model order.
+
+    `linear`: weights [features, classes], biases [classes]. `mlp`: the same over one hidden layer
+    of `--hidden` units. `cnn`: two 3x3 convolutions (16 and 32 filters, weights
+    [3, 3, in, out]), each followed by 2x2 max pooling, then a dense layer.
+    """
+    example, classes, _ = data.describe(flags)
+    features = math.prod(example)
+    if flags.model == "linear":
+        return _dense_shapes([features, classes])
+    if flags.model == "mlp":
+        return _dense_shapes([features, flags.hidden, classes])
+    height, width, channels = _image(example)
+    pooled = math.ceil(math.ceil(height / 2) / 2) * math.ceil(math.ceil(width / 2) / 2)
+    filters = [[3, 3, channels, 16], [16], [3, 3, 16, 32], [32]]
+    return filters + _dense_shapes([pooled * 32, classes])
+
+
+def _image(example: tuple[int, ...]) -> tuple[int, int, int]:
+    if len(example) == 3:
+        return example
+    if len(example) == 2:
+        return (*example, 1)
+    side = math.isqrt(math.prod(example))
+    if side * side != math.prod(example):
+        fail(f"--model cnn needs images; an example of this data has the shape {list(example)}")
+    return side, side, 1
+
+
+def create(flags) -> list[tf.Variable]:
+    """The global parameters as variables, wherever the current device scope puts them.
+
+    `linear` starts at zero; the others with He's normal weights (arXiv 1502.01852) drawn from
+    `--seed`, the same in every scheme, and zero biases.
+    """
+
+    def start(i: int, shape: list[int]) -> tf.Tensor:
+        if flags.model == "linear" or len(shape) == 1:
+            return tf.zeros(shape)
+        scale = math.sqrt(2 / math.prod(shape[:-1]))
+        return scale * tf.random.stateless_normal(shape, seed=[flags.seed, i])
+
+    return [
+        tf.Variable(
+            functools.partial(start, i, shape),
+            name=f"{'biases' if len(shape) == 1 else 'weights'}_{i // 2}",
+        )
+        for i, shape in enumerate(shapes(flags))
+    ]
+
+
+def logits(model: str, params: list, x: tf.Tensor) -> tf.Tensor:
+    """The network's output.
+
+    Args:
+        model: `linear`, `mlp` or `cnn`.
+        params: tensors or variables of the shapes that `shapes` gives.
+        x: examples, [batch, ...], floats.
+
+    Returns:
+        [batch, classes], before the softmax.
+    """
+    if model == "cnn":
+        if x.shape.rank != 4:
+            x = tf.reshape(x, [-1, *_image(tuple(x.shape[1:].as_list()))])
+        for filters, biases in (params[0:2], params[2:4]):
+            x = tf.nn.relu(tf.nn.conv2d(x, filters, strides=1, padding="SAME") + biases)
+            x = tf.nn.max_pool2d(x, 2, 2, "SAME")
+        params = params[4:]
+    x = tf.reshape(x, [-1, math.prod(x.shape[1:].as_list())])
+    for i in range(0, len(params), 2):
+        x = tf.matmul(x, params[i]) + params[i + 1]
+        if i + 2 < len(params):
+            x = tf.nn.relu(x)
+    return x
+
+
+def loss(model: str, params: list, batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+    """The mean softmax cross-entropy of a batch (x [batch, ...], labels [batch]), a scalar."""
+    x, labels = batch
+    output = logits(model, params, x)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=output)
+    return tf.reduce_mean(losses)
+
+
+def gradients(model: str, params: list, batch) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """The loss of a batch at `params`, and its gradient with respect to each of them."""
+    value = loss(model, params, batch)
+    return value, tf.gradients(value, params)

@@ -1,0 +1,136 @@
+"""A private network for a run on one machine, and ports for its servers.
+
+TensorFlow's servers listen on every interface and ask nobody who they are: whoever reaches a port
+runs graphs and reads and writes files as you. In a Linux network namespace of its own nobody but
+the run itself reaches them.
+"""
+
+import ctypes
+import fcntl
+import os
+import random
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable
+
+from common.flags import fail
+
+_NEW_USER, _NEW_NET = 0x10000000, 0x40000000  # linux/sched.h
+_GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 0x1  # linux/sockios.h, linux/if.h
+
+
+def _unshare(what: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).unshare(what):
+        number = ctypes.get_errno()
+        raise OSError(number, f"unshare: {os.strerror(number)}")
+
+
+def _enter() -> None:
+    """Moves this process, which must have one thread, into a new network with localhost alone."""
+    uid, gid = os.getuid(), os.getgid()
+    try:
+        _unshare(_NEW_NET)
+    except PermissionError:  # not root: be the owner of a new user namespace first
+        _unshare(_NEW_USER | _NEW_NET)
+        for name, text in (
+            ("uid_map", f"{uid} {uid} 1"), ("setgroups", "deny"), ("gid_map", f"{gid} {gid} 1"),
+        ):  # fmt: skip
+            with open(f"/proc/self/{name}", "w") as file:
+                file.write(text)
+    with socket.socket() as any_socket:
+        request = struct.pack("16sh", b"lo", 0)
+        _, flags = struct.unpack("16sh", fcntl.ioctl(any_socket, _GET_FLAGS, request))
+        fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sh", b"lo", flags | _UP))
+
+
+def can_be_private() -> str:
+    """Tries it in a child. Returns why it cannot be had, or an empty string."""
+    if sys.platform != "linux":
+        return "only Linux has network namespaces"
+    readable, writable = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            _enter()
+            answer = b""
+        except OSError as error:
+            answer = str(error).encode()
+        os.write(writable, answer or b"\0")
+        os._exit(0)
+    os.close(writable)
+    with open(readable, "rb") as file:
+        answer = file.read()
+    os.waitpid(child, 0)
+    return answer.decode().strip("\0")
+
+
+def choose(wanted: str, say: Callable[[str], None]) -> str:
+    """Follows `--network`: enters a private network where that is wanted and possible.
+
+    Args:
+        wanted: `auto`, `private` or `host`.
+        say: told, in one line, what is exposed.
+
+    Returns:
+        `private` or `host`.
+
+    Raises:
+        SystemExit: with one sentence, where only a private network will do and cannot be had.
+    """
+    why = "as --network host asks" if wanted == "host" else can_be_private()
+    if wanted != "host" and not why:
+        _enter()
+        return "private"
+    if wanted == "private":
+        fail(f"--network private: this system does not allow it ({why}); see python -m "
+             "common.doctor")  # fmt: skip
+    say(f"warning: the servers of this run listen on all interfaces of this machine, without "
+        f"authentication ({why}): use it in a network that you trust")  # fmt: skip
+    return "host"
+
+
+def free_ports(count: int, private: bool) -> list[int]:
+    """Ports for servers: 2222, 2223, ... in a private network, else random free ones.
+
+    They lie below those that the system gives to outgoing connections, which could otherwise
+    take one before its server starts.
+    """
+    if private:
+        return list(range(2222, 2222 + count))
+    ports: list[int] = []
+    for port in random.sample(range(20000, 32000), 4000):
+        with socket.socket(socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET) as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+        ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise OSError("no free ports between 20000 and 32000")
+
+
+def answers(address: str, seconds: float = 1.0) -> bool:
+    """Whether somebody accepts connections at `host:port`."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), seconds).close()
+    except OSError:
+        return False
+    return True
+
+
+def wait_for(name: str, address: str, timeout: float) -> None:
+    """Tries `address` until it answers; says what it waits for, and gives up after `timeout` s."""
+    begun = said = time.monotonic()
+    while not answers(address):
+        now = time.monotonic()
+        if now - begun > timeout:
+            fail(f"{name} did not answer at {address} within {timeout:g} s: start it, or correct "
+                 "its address")  # fmt: skip
+        if now - said > 5:
+            print(f"waiting for {name} at {address} ...", flush=True)
+            said = now
+        time.sleep(0.1)  # nothing could wake us: the other side is not there yet

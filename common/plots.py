@@ -1,0 +1,107 @@
+"""Figures in one palette: what a run measured, as `curves.png`."""
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+from common import results
+
+STYLE = Path(__file__).with_name("style.mplstyle")
+PS, NETWORK, WAITING, ACCURACY = "#7b3fa0", "#f2a33a", "#d5d9df", "#1b1f24"
+_WORKERS = ("#1f77b4", "#2a9d6f", "#c8553d", "#8c6bb1", "#b08900", "#3aa7b5", "#d6588f", "#6b7280")
+
+
+def worker_colour(index: int) -> str:
+    return _WORKERS[index % len(_WORKERS)]
+
+
+def smooth(values, width: int) -> np.ndarray:
+    """The mean of the last `width` values, at each of them (fewer at the beginning)."""
+    sums = np.cumsum(np.concatenate([[0.0], values]))
+    ends = np.arange(1, len(values) + 1)
+    starts = np.maximum(0, ends - width)
+    return (sums[ends] - sums[starts]) / (ends - starts)
+
+
+def curves(folder: Path, summary: dict) -> None:
+    """Draws `curves.png`: loss and accuracy over time and over updates, timeline, staleness."""
+    events = results.read_events(folder, summary["workers"])
+    evaluations = results.read_evaluations(folder)
+    with plt.style.context(STYLE):
+        figure, axes = plt.subplots(2, 2, figsize=(10, 6.6), layout="constrained")
+        started = min((results.began(e) for mine in events for e in mine), default=0)
+        _learning(axes[0, 0], events, evaluations, lambda e: e["time"] - started, "seconds")
+        _learning(axes[0, 1], events, evaluations, lambda e: e["global_step"], "updates")
+        timeline(axes[1, 0], events)
+        staleness(axes[1, 1], summary["staleness"])
+        axes[0, 0].legend(loc="center right")
+        figure.suptitle(
+            f"{summary['scheme']}: {summary['workers']} worker{'s'[: summary['workers'] > 1]}, "
+            f"{summary['global_step']:,} updates, {summary['test_accuracy']:.1%} test accuracy",
+            fontweight="bold",
+        )
+        results.write(folder / "curves.png", lambda path: figure.savefig(path, format="png"))
+        plt.close(figure)
+
+
+def _learning(axes, events, evaluations, position, unit) -> None:
+    for worker, mine in enumerate(events):
+        if mine:
+            width = max(1, len(mine) // 50)
+            losses = smooth([e["loss"] for e in mine], width)
+            label = f"loss, worker {worker}"
+            axes.plot([position(e) for e in mine], losses, color=worker_colour(worker), label=label)
+    axes.set(title=f"Loss and test accuracy over {unit}", xlabel=unit, ylabel="training loss")
+    axes.set_ylim(bottom=0)
+    right = axes.twinx()
+    right.grid(False)
+    right.spines["right"].set_visible(True)
+    known = [e for e in evaluations if position(e) >= 0]
+    accuracy = [e["test_accuracy"] for e in known]
+    right.plot([position(e) for e in known], accuracy, "o-", ms=3, color=ACCURACY)
+    axes.plot([], [], "o-", ms=3, color=ACCURACY, label="test accuracy")
+    right.set(ylim=(0, 1.02), ylabel="test accuracy")
+
+
+def timeline(axes, events: list[list[dict]], cycles: int = 6) -> None:
+    """What every worker does during a few steps in the middle of the run."""
+    busy = [mine for mine in events if mine]
+    if busy:
+        middle = busy[0][len(busy[0]) // 2]["time"]
+        length = cycles * np.median([e["pull"] + e["compute"] + e["push"] for e in busy[0]])
+        for worker, mine in enumerate(events):
+            axes.barh(worker, 1e3 * length, left=0, height=0.6, color=WAITING)
+            for e in mine:
+                at = results.began(e) - middle
+                if not -length < at < length:
+                    continue
+                parts = ((e["pull"], NETWORK), (e["compute"], worker_colour(worker)),
+                         (e["push"], NETWORK))  # fmt: skip
+                for seconds, colour in parts:
+                    axes.barh(worker, 1e3 * seconds, left=1e3 * at, height=0.6, color=colour)
+                    at += seconds
+        axes.set_xlim(0, 1e3 * length)
+    for label, colour in (("computing", worker_colour(0)), ("pull, push", NETWORK),
+                          ("between steps", WAITING)):  # fmt: skip
+        axes.barh(0, 0, color=colour, label=label)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3)
+    axes.set_yticks(range(len(events)), [f"worker {k}" for k in range(len(events))])
+    axes.invert_yaxis()
+    axes.grid(False, axis="y")
+    axes.set(title="A few steps in the middle of the run", xlabel="milliseconds")
+
+
+def staleness(axes, measured: dict) -> None:
+    """Histogram: how many updates by others came between a pull and its push."""
+    counts = {int(s): n for s, n in measured["histogram"].items()}
+    total = max(1, sum(counts.values()))
+    axes.bar(list(counts), [n / total for n in counts.values()], color=PS, width=0.7)
+    axes.axvline(measured["mean"], color=ACCURACY, ls="--", label=f"mean {measured['mean']:.2f}")
+    axes.legend()
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set(title="Staleness", xlabel="updates by others between pull and push",
+             ylabel="share of updates")  # fmt: skip

@@ -1,0 +1,104 @@
+"""The processes of a run: started together, watched, and gone afterwards whatever happens."""
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+# Leads the process group of all tasks. When the launcher is gone, however it went, its end of this
+# pipe closes, and the group is killed, the guard itself included.
+_GUARD = "import os, sys; sys.stdin.read(); os.killpg(0, 9)"
+
+
+class Process:
+    """One task's process, possibly started several times."""
+
+    def __init__(self, job: str, index: int, command: list[str], log: Path):
+        self.job, self.index, self.command, self.log = job, index, command, log
+        self.restarts = 0
+        self.exit_code: int | None = None
+        self.popen: subprocess.Popen | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.job} {self.index}"
+
+    def last_lines(self, count: int = 15) -> str:
+        """The end of its log; the traceback alone, where a Python error ended it."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        starts = [i for i, text in enumerate(lines) if text.startswith("Traceback (most recent")]
+        if self.exit_code == 1 and starts:
+            start = starts[-1]
+            ends = [
+                i for i, text in enumerate(lines[start + 1 :], start + 1)
+                if text and not text.startswith((" ", "Traceback"))
+            ]  # fmt: skip
+            return "\n".join(lines[start : self._end(lines, ends[0] if ends else len(lines)) + 1])
+        return "\n".join(lines[-count:])
+
+    @staticmethod
+    def _end(lines: list[str], first: int) -> int:
+        """An error's message may go on for several lines; TensorFlow's own log lines do not."""
+        noise = ("WARNING:", "I0", "W0", "E0", "20")
+        end = first
+        while end + 1 < len(lines) and not lines[end + 1].startswith(noise):
+            end += 1
+        return end
+
+    def error_line(self) -> str:
+        """The sentence with which the task ended itself (exit code 2)."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return next((text for text in reversed(lines) if text.startswith("error: ")), "")
+
+
+class Group:
+    """All tasks of a run as one process group, which does not outlive the launcher."""
+
+    def __init__(self):
+        self.exits: queue.Queue[tuple[Process, int]] = queue.Queue()
+        self._started: set[Process] = set()
+        self._guard = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _GUARD],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            preexec_fn=lambda: os.setpgid(0, 0),
+        )
+
+    def start(self, process: Process, env: dict[str, str]) -> None:
+        """Starts (again) a task; when it ends, `exits` gets it with its exit code."""
+        group = self._guard.pid
+        with open(process.log, "ab") as log:
+            process.exit_code = None
+            process.popen = subprocess.Popen(
+                process.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=env | {"TASK_RESTARTS": str(process.restarts)},
+                preexec_fn=lambda: os.setpgid(0, group),
+            )
+        self._started.add(process)
+        threading.Thread(target=self._wait, args=(process, process.popen), daemon=True).start()
+
+    def _wait(self, process: Process, popen: subprocess.Popen) -> None:
+        self.exits.put((process, popen.wait()))
+
+    def kill(self) -> None:
+        """Ends whatever is left, the children of tasks included, and waits until it is gone."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._guard.pid, signal.SIGKILL)
+        self._guard.wait()
+        for process in self._started:
+            process.exit_code = process.popen.wait()
+        self._guard.stdin.close()
+
+
+def describe_exit(code: int) -> str:
+    """`was killed by SIGKILL`, or `ended with exit code 1`."""
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"ended with exit code {code}"

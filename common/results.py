@@ -1,0 +1,161 @@
+"""What a run leaves behind: events of every step, evaluations, the summary.
+
+One line of `events-worker-K.jsonl` is one step (one window, in the window schemes):
+`time` (seconds since 1970, when the step was over), `local_step` (mini-batches of this process so
+far), `global_step` (which update of the global parameters the step made), `loss`, `staleness`
+(updates by others between its pull and its push), `pulled_at` (updates there had been at the pull),
+and the seconds it took to `pull`, `compute` and `push`.
+"""
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import time
+from collections import Counter
+from pathlib import Path
+
+from common.flags import fail
+
+
+def create(folder: str) -> Path:
+    """Makes the results folder; one sentence and exit code 2 where nothing can be written."""
+    path = Path(folder)
+    probe = path / f".probe-{os.getpid()}"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe.write_text("")
+        probe.unlink()
+    except OSError as error:
+        fail(f"cannot write the results to {folder} ({error.strerror}): name another --results")
+    return path
+
+
+def now() -> str:
+    """The name of a results folder: the local time."""
+    return datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S-%f")[:-3]
+
+
+def clear(folder: Path) -> None:
+    """Removes what an earlier run left in the same folder, except its checkpoints."""
+    for pattern in ("events-*.jsonl", "evaluations.jsonl", "summary.json", "parameters.npz",
+                    "curves.png", "logs/*.log"):  # fmt: skip
+        for path in folder.glob(pattern):
+            path.unlink()
+
+
+def write(path: Path, write_to) -> None:
+    """A file that appears whole or not at all: `write_to(temporary_path)`, then renamed."""
+    temporary = path.with_name(f".{os.getpid()}-{path.name}")
+    try:
+        write_to(temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def events_file(folder: str | Path, worker: int) -> Path:
+    return Path(folder) / f"events-worker-{worker}.jsonl"
+
+
+def note_evaluation(folder: str, step: int, accuracy: float, loss: float) -> None:
+    """Appends to `evaluations.jsonl`: the global parameters' test accuracy after `step` updates."""
+    line = {"time": time.time(), "global_step": step, "test_accuracy": accuracy, "test_loss": loss}
+    with open(Path(folder) / "evaluations.jsonl", "a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def line(worker: int, step: int, loss: float, staleness: int) -> str:
+    """How a step looks on the screen."""
+    return f"[worker {worker}] step {step}  loss {loss:.4g}  staleness {staleness}"
+
+
+class Tail:
+    """Reads the whole lines that were added to a .jsonl file since the last call."""
+
+    def __init__(self, path: Path):
+        self._path, self._at = path, 0
+
+    def read(self) -> list[dict]:
+        try:
+            with open(self._path, "rb") as file:
+                file.seek(self._at)
+                block = file.read()
+        except FileNotFoundError:
+            return []
+        block = block[: block.rfind(b"\n") + 1]
+        self._at += len(block)
+        return [json.loads(text) for text in block.splitlines()]
+
+
+def read_events(folder: str | Path, workers: int) -> list[list[dict]]:
+    """The events of every worker, in the order in which they were written."""
+    return [Tail(events_file(folder, k)).read() for k in range(workers)]
+
+
+def read_evaluations(folder: str | Path) -> list[dict]:
+    return Tail(Path(folder) / "evaluations.jsonl").read()
+
+
+def began(event: dict) -> float:
+    """When a step began, in seconds since 1970."""
+    return event["time"] - event["pull"] - event["compute"] - event["push"]
+
+
+def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict], size: int) -> dict:
+    """Builds `summary.json` from what the tasks left in the folder.
+
+    Args:
+        folder: the results.
+        scheme: the example's name.
+        flags: the command line.
+        tasks: job, index, exit_code and restarts of each; the rest is added here.
+        size: examples in the training set.
+
+    Returns:
+        The content of `summary.json`, as the design's contract has it.
+    """
+    workers = [task for task in tasks if task["job"] == "worker"]
+    events = read_events(folder, len(workers))
+    evaluations = read_evaluations(folder)
+    window = flags.get("window", 1)
+    for task, mine in zip(workers, events, strict=True):
+        shard = len(range(task["index"], size, len(workers)))
+        steps = len(mine) * window
+        task["local_steps"] = steps
+        task["examples"] = steps * (flags["batch_size"] or shard)
+        task["seconds"] = mine[-1]["time"] - began(mine[0]) if mine else 0.0
+        task["computing"] = sum(event["compute"] for event in mine)
+        task["communicating"] = sum(event["pull"] + event["push"] for event in mine)
+        task["waiting"] = task["seconds"] - task["computing"] - task["communicating"]
+    every = [event for mine in events for event in mine]
+    seconds = max((e["time"] for e in every), default=0) - min(map(began, every), default=0)
+    examples = sum(task["examples"] for task in workers)
+    staleness = Counter(event["staleness"] for event in every)
+    final = evaluations[-1]
+    return {
+        "scheme": scheme,
+        "flags": flags,
+        "workers": len(workers),
+        "ps": len(tasks) - len(workers),
+        "global_step": final["global_step"],
+        "examples": examples,
+        "seconds": seconds,
+        "examples_per_second": examples / seconds if seconds else 0.0,
+        "test_accuracy": final["test_accuracy"],
+        "test_loss": final["test_loss"],
+        "staleness": {
+            "mean": sum(s * n for s, n in staleness.items()) / max(1, len(every)),
+            "max": max(staleness, default=0),
+            "histogram": {str(s): staleness[s] for s in sorted(staleness)},
+        },
+        "tasks": tasks,
+        "versions": versions(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of what makes the numbers: Python, TensorFlow, NumPy."""
+    packages = {name: importlib.metadata.version(name) for name in ("tensorflow", "numpy")}
+    return {"python": platform.python_version(), **packages}

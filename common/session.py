@@ -1,0 +1,207 @@
+"""The training session: TensorFlow's monitored session with its standard hooks, made to start
+together with the others, to recover, and to stop together."""
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from common import hooks, results
+from common.flags import fail
+from common.gates import Together
+
+
+def next_update(global_step: tf.Variable, flags, after: list[tf.Tensor]) -> tf.Tensor:
+    """Counts an update of the global parameters, and tells how many came before it.
+
+    Reading and counting are one step that nobody can divide, so over all workers the numbers
+    0 .. steps - 1 appear exactly once each. After the last one TensorFlow raises
+    `OutOfRangeError`, which ends a monitored session: no update too many is applied.
+
+    Args:
+        global_step: the counter, int64, on a ps.
+        flags: the command line (`steps`).
+        after: tensors to wait for: the update itself, arrived where it is applied.
+
+    Returns:
+        int64 scalar.
+    """
+    with tf.device(global_step.device), tf.control_dependencies(after):
+        return tf.raw_ops.ResourceCountUpTo(
+            resource=global_step.handle, limit=flags.steps, T=tf.int64
+        )
+
+
+class _SessionCreator(tf.train.SessionCreator):
+    """What `MonitoredTrainingSession` uses, with three differences.
+
+    A worker that is not the chief looks every 0.1 s whether the chief has initialised the
+    parameters, not every 30 s; a chief that comes back to parameters that are still alive keeps
+    them instead of returning to the checkpoint; a missing ps is named.
+    """
+
+    def __init__(self, task, server, saver):
+        self._task, self._saver = task, saver
+        self._target = server.target if server else ""
+        variables = tf.global_variables()
+        self._init = tf.variables_initializer(variables)
+        self._ready = tf.report_uninitialized_variables(variables)
+        self._local_init = tf.group(tf.local_variables_initializer(), tf.tables_initializer())
+
+    def create_session(self) -> tf.Session:
+        task, config = self._task, self._task.config
+        tf.get_default_graph().finalize()
+        task.wait_for_ps()
+        manager = tf.train.SessionManager(
+            local_init_op=self._local_init, ready_op=self._ready, recovery_wait_secs=0.1
+        )
+        if task.is_chief and not self._alive():
+            return manager.prepare_session(
+                self._target,
+                init_op=self._init,
+                saver=self._saver,
+                checkpoint_dir=task.flags.checkpoint_dir,
+                config=config,
+            )
+        try:
+            return manager.wait_for_session(self._target, config, task.flags.timeout)
+        except tf.errors.DeadlineExceededError:
+            fail(f"worker 0 (the chief) did not initialise the parameters within "
+                 f"{task.flags.timeout:g} s: start it, or see its log")  # fmt: skip
+
+    def connect(self) -> tf.Session:
+        """A session on parameters that are there."""
+        return tf.Session(self._target, config=self._task.config)
+
+    def _alive(self) -> bool:
+        with self.connect() as session:
+            return not len(session.run(self._ready))
+
+
+@contextlib.contextmanager
+def training(
+    task,
+    server: tf.train.Server | None,
+    params: list[tf.Variable],
+    loss: tf.Tensor,
+    number: tf.Tensor,
+    pulled_at: tf.Tensor,
+    milestones: tuple[list[tf.Tensor], list[tf.Tensor]],
+) -> Iterator[tf.train.MonitoredSession]:
+    """A monitored session for the training loop; on leaving it, the run's results are written.
+
+    Args:
+        task: who this process is.
+        server: its server, or None without a cluster.
+        params: the global parameters.
+        loss: of this step, a scalar.
+        number: how many updates came before this step's own (`next_update`).
+        pulled_at: how many updates there had been when the parameters were pulled.
+        milestones: what is there when the pull is over, and when the computing is over; they part
+            the step's time into pull, compute and push.
+
+    Yields:
+        The session. It stops when `global_step` reaches `--steps`, or the test accuracy
+        `--target_accuracy`.
+
+    A loss that is no longer a number, a checkpoint of another model, or a task that never comes
+    ends the process with one sentence and exit code 2.
+    """
+    flags = task.flags
+    folder = results.create(flags.results)
+    saver = tf.train.Saver(tf.global_variables(), max_to_keep=2)
+    together = Together(task)
+    tf.summary.scalar("loss", loss)
+    all_hooks = [
+        tf.train.StopAtStepHook(last_step=flags.steps),
+        tf.train.NanTensorHook(loss),
+        tf.train.LoggingTensorHook(
+            {"number": number, "loss": loss, "pulled_at": pulled_at},
+            every_n_secs=1,
+            formatter=lambda v: results.line(
+                task.index, v["number"] + 1, v["loss"], v["number"] - v["pulled_at"]
+            ),
+        ),
+        tf.train.SummarySaverHook(
+            save_secs=1,
+            output_dir=str(folder / "tensorboard" / f"worker-{task.index}"),
+            summary_op=tf.summary.merge_all(),
+        ),
+        hooks.Events(task, loss, number, pulled_at, milestones),
+    ]
+    if task.is_chief:
+        _check_checkpoint(flags.checkpoint_dir)
+        evaluation = hooks.Evaluation(task, params, together.stop)
+        all_hooks += [
+            tf.train.CheckpointSaverHook(
+                flags.checkpoint_dir, save_secs=1, saver=saver, save_graph_def=False
+            ),
+            evaluation,
+        ]
+    _only_our_lines()
+    creator = _SessionCreator(task, server, saver)
+    try:
+        with tf.train.MonitoredSession(
+            creator, [*all_hooks, together], stop_grace_period_secs=5
+        ) as session:
+            yield session
+    except tf.train.NanLossDuringTrainingError:
+        fail(
+            f"the loss of {task.name} is not a number any more: try a smaller --learning_rate than "
+            f"{flags.learning_rate:g} (asynchronous workers, here {flags.workers}, act like one "
+            "with that many times the rate)"
+        )
+    connect = creator.connect
+    while True:
+        try:
+            with connect() as session:
+                together.finish(session, lambda: _write(task, session, saver, evaluation, params))
+            return
+        except (tf.errors.UnavailableError, tf.errors.AbortedError,
+                tf.errors.FailedPreconditionError):  # fmt: skip
+            print(f"{task.name} lost a parameter server at the end and comes back", flush=True)
+            connect = creator.create_session
+
+
+def _write(task, session, saver, evaluation, params) -> None:
+    """The chief, when all updates are applied: accuracy, checkpoint, parameters.npz."""
+    folder = Path(task.flags.results)
+    step, accuracy, _ = evaluation.measure(session)
+    saver.save(session, f"{task.flags.checkpoint_dir}/model.ckpt", step, write_meta_graph=False)
+    values = session.run(params)
+    arrays = {param.op.name: value for param, value in zip(params, values, strict=True)}
+    results.write(folder / "parameters.npz", lambda path: _save(path, arrays))
+    print(f"test accuracy {accuracy:.2%} after {step} updates; results in {folder}", flush=True)
+
+
+def _save(path, arrays) -> None:
+    with open(path, "wb") as file:  # given a name, NumPy would append .npz to it
+        np.savez(file, **arrays)
+
+
+def _check_checkpoint(directory: str) -> None:
+    """Ends the process with one sentence if the newest checkpoint is of another model."""
+    newest = tf.train.latest_checkpoint(directory)
+    if newest is None:
+        results.create(directory)
+        return
+    saved = tf.train.load_checkpoint(newest).get_variable_to_shape_map()
+    for variable in tf.global_variables():
+        shape = variable.shape.as_list()
+        if saved.get(variable.op.name) != shape:
+            fail(
+                f"the checkpoint {newest} is of another model (it has {variable.op.name} "
+                f"{saved.get(variable.op.name)}, not {shape}): name another --checkpoint_dir"
+            )
+
+
+def _only_our_lines() -> None:
+    """Of TensorFlow's own log, the steps and what is worse than information."""
+    tf.logging.set_verbosity(tf.logging.INFO)
+    logger = tf.get_logger()
+    logger.addFilter(lambda r: r.levelno > logging.INFO or r.getMessage().startswith("[worker"))
+    for handler in logger.handlers:
+        handler.setFormatter(logging.Formatter("%(message)s"))
