@@ -64,7 +64,7 @@ class Events(tf.train.SessionRunHook):
 class Evaluation(tf.train.SessionRunHook):
     """The chief measures the global parameters on the test set now and then.
 
-    At most a tenth of its time goes there; a large test set is sampled (every k-th example) until
+    Little of its time goes there: a large test set is sampled (every k-th example) until
     the end.
     """
 
@@ -95,7 +95,7 @@ class Evaluation(tf.train.SessionRunHook):
         if began < self._due:
             return
         step, accuracy, _ = self.measure(run_context.session, sample=1000)
-        self._due = time.time() + max(0.2, 10 * (time.time() - began))
+        self._due = time.time() + max(0.2, min(2.0, 40 * (time.time() - began)))
         target = self._task.flags.target_accuracy
         if target is not None and accuracy >= target and step > 0:
             _, accuracy, _ = self.measure(run_context.session)  # the whole test set, to be sure

@@ -1,0 +1,134 @@
+"""What all tests share: running an example as a user would, and nothing left behind."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+MARK = f"DISTRIBUTED_TF_TEST={uuid.uuid4()}"  # in the environment of everything tests start
+
+
+@dataclass
+class Finished:
+    """A run that is over."""
+
+    code: int
+    output: str
+    results: Path
+
+    @property
+    def summary(self) -> dict:
+        return json.loads((self.results / "summary.json").read_text())
+
+    @property
+    def parameters(self) -> list[np.ndarray]:
+        with np.load(self.results / "parameters.npz") as file:
+            return [file[name] for name in file.files]
+
+    def events(self, worker: int = 0) -> list[dict]:
+        lines = (self.results / f"events-worker-{worker}.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """This process's environment with the mark, and this interpreter for every run.sh."""
+    name, value = MARK.split("=")
+    return os.environ | {name: value, "PYTHON": sys.executable} | more
+
+
+def processes() -> dict[int, str]:
+    """pid -> command line of every process that carries the mark, this one's children included."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            marked = MARK.encode() in (folder / "environ").read_bytes().split(b"\0")
+            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+            if marked and state not in "ZX":
+                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                found[int(folder.name)] = command
+        except OSError:  # gone, or not ours to read
+            continue
+    return found
+
+
+def listening() -> set[int]:
+    """The TCP ports on which somebody listens in this network."""
+    ports = set()
+    for name in ("tcp", "tcp6"):
+        for line in Path("/proc/net", name).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A":
+                ports.add(int(fields[1].rpartition(":")[2], 16))
+    return ports
+
+
+def eventually(condition, seconds: float) -> bool:
+    """Whether `condition()` comes true within `seconds`."""
+    end = time.monotonic() + seconds
+    while not (holds := condition()) and time.monotonic() < end:
+        time.sleep(0.05)
+    return bool(holds)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left():
+    """After every test: no process of it is alive, and no new port is held."""
+    ports = listening()
+    yield
+    left = {} if eventually(lambda: not processes(), 5) else processes()
+    for pid in left:
+        os.kill(pid, 9)
+    assert not left
+    assert not {port for port in listening() - ports if 2222 <= port < 32000}
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts `bash FOLDER/run.sh --plain flags` and returns (its Popen, its results folder)."""
+    started = []
+
+    def _start(folder, *flags, root: Path = ROOT, **env: str) -> tuple[subprocess.Popen, Path]:
+        flags = [str(flag) for flag in flags]
+        results = tmp_path / f"results-{len(started)}"
+        if "--results" in flags:
+            results = Path(flags[flags.index("--results") + 1])
+        else:
+            flags += ["--results", str(results)]
+        process = subprocess.Popen(
+            ["bash", str(root / folder / "run.sh"), "--plain", *flags],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=tmp_path,
+            env=environment(**env),
+        )
+        started.append(process)
+        return process, results
+
+    yield _start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def run(start):
+    """Runs an example to its end: `run("HogWild", "--steps", 20)` -> Finished."""
+
+    def _run(folder, *flags, ok: bool = True, **more) -> Finished:
+        process, results = start(folder, *flags, **more)
+        output, _ = process.communicate(timeout=300)
+        assert not ok or process.returncode == 0, output
+        return Finished(process.returncode, output, results)
+
+    return _run
