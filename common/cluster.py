@@ -52,16 +52,19 @@ class Task:
         if defaults is None:
             defaults, _ = command_line.example_of(folder / "worker.py")
         parser = command_line.parser(defaults, f"One {job} of {folder.name}.")
-        parser.add_argument("--job_name", choices=("ps", "worker"))
-        parser.add_argument("--task_index", type=command_line.number(int, 0))
-        parser.add_argument("--ps_hosts", help=f"host:port,... (default: {PS_HOSTS})")
-        parser.add_argument("--worker_hosts", help=f"host:port,... (default: {WORKER_HOSTS})")
+        workers = WORKER_HOSTS if defaults.get("workers", 2) > 1 else WORKER_HOSTS.split(",")[0]
+        index = command_line.number(int, 0)
+        parser.add_argument("--job_name", choices=("ps", "worker"), help=f"(default: {job})")
+        parser.add_argument("--task_index", type=index, metavar="K", help="(default: 0)")
+        for key, hosts in (("ps", PS_HOSTS), ("worker", workers)):
+            text = f"host:port,... (default: {hosts})"
+            parser.add_argument(f"--{key}_hosts", metavar="HOSTS", help=text)
         parser.usage = f"{sys.argv[0]} [flags]"
         flags = parser.parse_args()
         if defaults.get("ps", 1) == 0:
             task = cls("worker", 0, {}, flags)
         else:
-            task = cls._find(job, defaults, flags)
+            task = cls._find(job, {"ps": PS_HOSTS.split(","), "worker": workers.split(",")}, flags)
             flags.workers, flags.ps = len(task.hosts["worker"]), len(task.hosts["ps"])
         command_line.check(flags, defaults, parser)
         if flags.results is None:
@@ -71,15 +74,12 @@ class Task:
         return task
 
     @classmethod
-    def _find(cls, job, defaults, flags):
-        workers = WORKER_HOSTS if defaults.get("workers", 2) > 1 else WORKER_HOSTS.split(",")[0]
-        hosts = {"ps": PS_HOSTS.split(","), "worker": workers.split(",")}
+    def _find(cls, job, hosts, flags):
         name, index = job, 0
-        if os.environ.get("TF_CONFIG"):
+        said = {"ps": flags.ps_hosts, "worker": flags.worker_hosts}
+        if os.environ.get("TF_CONFIG") and None in (*said.values(), flags.task_index):
             hosts, name, index = _tf_config(os.environ["TF_CONFIG"], job)
-        for key, value in (("ps", flags.ps_hosts), ("worker", flags.worker_hosts)):
-            if value is not None:
-                hosts[key] = value.split(",")
+        hosts |= {key: value.split(",") for key, value in said.items() if value is not None}
         name = flags.job_name or name
         index = index if flags.task_index is None else flags.task_index
         if name != job:
@@ -88,13 +88,15 @@ class Task:
             for address in addresses:
                 host, _, port = address.rpartition(":")
                 if not (host and port.isdigit() and 0 < int(port) < 65536):
-                    fail(f"--{key}_hosts: {address!r} is not host:port")
+                    source = "TF_CONFIG" if said[key] is None else f"--{key}_hosts"
+                    fail(f"{source}: {address!r} is not host:port")
         everyone = [address for addresses in hosts.values() for address in addresses]
         for address in everyone:
             if everyone.count(address) > 1:
                 fail(f"two tasks have the same address {address}: give each its own")
         if index >= len(hosts[name]):
-            fail(f"--task_index {index}: the last {name} is {len(hosts[name]) - 1}")
+            source = "TF_CONFIG" if flags.task_index is None else "--task_index"
+            fail(f"{source}: there is no {name} {index}, the last one is {len(hosts[name]) - 1}")
         return cls(name, index, hosts, flags)
 
     @property
@@ -160,11 +162,18 @@ def _tf_config(text: str, job: str) -> tuple[dict[str, list[str]], str, int]:
     """`TF_CONFIG` -> hosts, this task's job and index; a `chief` there is our worker 0."""
     try:
         config = json.loads(text)
-        cluster = {str(key): list(value) for key, value in config["cluster"].items()}
+        cluster = dict(config["cluster"])
         name, index = config["task"]["type"], int(config["task"]["index"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if index < 0:
+            raise ValueError("a negative index")
+        for key, value in cluster.items():
+            if not isinstance(value, list) or not all(isinstance(a, str) for a in value):
+                raise ValueError(f"{key} is no list of addresses")
+    except (ValueError, KeyError, TypeError) as error:
         fail(f"TF_CONFIG must read {{'cluster': {{'ps': [...], 'worker': [...]}}, 'task': "
              f"{{'type': {job!r}, 'index': 0}}}} as JSON ({error!r})")  # fmt: skip
+    if name not in ("ps", "worker", "chief", "master"):
+        fail(f"TF_CONFIG: the examples know the task types ps, worker and chief, not {name!r}")
     chief = cluster.pop("chief", cluster.pop("master", []))
     if name in ("chief", "master"):
         name = "worker"

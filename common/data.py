@@ -5,6 +5,7 @@ import math
 import pickle
 import tarfile
 import time
+import zipfile
 from typing import NamedTuple
 
 import numpy as np
@@ -50,7 +51,8 @@ def load(flags, part: str, worker: int = 0, workers: int = 1) -> tuple[np.ndarra
         workers: how many share the set.
 
     Returns:
-        x [examples, ...] (uint8 of 0 to 255 for images, else float32) and labels [examples] int64.
+        x [examples, ...] (float32; of downloaded images the bytes, see `scaled`) and labels
+        [examples], int64.
     """
     x, labels = _LOADERS.get(flags.data, _load_npz)(flags, part)
     return np.ascontiguousarray(x[worker::workers]), labels[worker::workers].astype(np.int64)
@@ -132,7 +134,7 @@ def _synthetic(flags, part):
 
 def _idx(flags, part):
     """MNIST's own format: big-endian sizes, then bytes."""
-    folder = download.folder(flags.data)
+    folder = download.fetch(flags.data, flags.data_url)
     name = "train" if part == "train" else "t10k"
     with gzip.open(folder / f"{name}-images-idx3-ubyte.gz") as file:
         x = np.frombuffer(file.read(), np.uint8, offset=16).reshape(-1, 28, 28)
@@ -143,7 +145,8 @@ def _idx(flags, part):
 def _cifar10(flags, part):
     names = [f"data_batch_{i}" for i in range(1, 6)] if part == "train" else ["test_batch"]
     xs, labels = [], []
-    with tarfile.open(download.folder(flags.data) / "cifar-10-python.tar.gz") as archive:
+    folder = download.fetch(flags.data, flags.data_url)
+    with tarfile.open(folder / "cifar-10-python.tar.gz") as archive:
         for name in names:  # pickles, but with the publisher's checksum
             batch = pickle.load(
                 archive.extractfile(f"cifar-10-batches-py/{name}"), encoding="bytes"
@@ -161,12 +164,14 @@ _LOADERS = {"digits": _digits, "synthetic": _synthetic, "cifar10": _cifar10} | d
 def _load_npz(flags, part):
     arrays = _npz(flags.data)
     x, labels = arrays[f"x_{part}"], arrays[f"y_{part}"]
-    return (x if x.dtype == np.uint8 else x.astype(np.float32)), labels
+    return x.astype(np.float32), labels
 
 
 def _npz(path: str) -> dict[str, np.ndarray]:
     """The four arrays of an .npz, checked; a fault ends the process with one sentence."""
     try:
+        if not zipfile.is_zipfile(path):
+            raise ValueError("numpy.savez writes one")
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except Exception as error:  # zip, pickle, header: NumPy raises many kinds
@@ -178,10 +183,10 @@ def _npz(path: str) -> dict[str, np.ndarray]:
         x, labels = arrays[f"x_{part}"], arrays[f"y_{part}"]
         if labels.ndim != 1 or x.ndim < 2 or len(x) != len(labels) or not len(x):
             fail(f"--data {path}: x_{part} {x.shape} and y_{part} {labels.shape} must be "
-                 "[examples, ...] and [examples], as many of both")  # fmt: skip
+                 "[examples, ...] and [examples], as many of both, one at least")  # fmt: skip
         if not np.issubdtype(labels.dtype, np.integer) or labels.min() < 0:
             fail(f"--data {path}: y_{part} must hold classes 0, 1, 2, ... as integers")
-        if not np.issubdtype(x.dtype, np.number) or not np.isfinite(x).all():
+        if x.dtype.kind not in "iuf" or not np.isfinite(x).all():
             fail(f"--data {path}: x_{part} must hold finite numbers")
     if arrays["x_train"].shape[1:] != arrays["x_test"].shape[1:]:
         fail(f"--data {path}: examples of x_train {arrays['x_train'].shape[1:]} and x_test "

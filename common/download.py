@@ -1,5 +1,6 @@
 """Downloads: once, checked, whole or not at all."""
 
+import contextlib
 import hashlib
 import http.client
 import os
@@ -93,5 +94,6 @@ def fetch(name: str, url: str | None = None, say=print) -> Path:
             fail(f"cannot download {source}/{file} ({reason}): name another source with "
                  f"--data_url, or put the file into {target}")  # fmt: skip
         finally:
-            part.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                part.unlink()
     return target

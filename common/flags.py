@@ -34,7 +34,7 @@ def number(kind: type, least: float, strict: bool = False):
             value = kind(text)
         except ValueError:
             value = math.nan
-        if not math.isfinite(value) or value < least or (strict and value == least):
+        if not least <= value < 2**53 or (strict and value == least):  # NaN is in no range
             raise argparse.ArgumentTypeError(f"must be {wanted}, not {text!r}")
         return value
 
@@ -88,8 +88,9 @@ def parser(defaults: dict, description: str = "") -> argparse.ArgumentParser:
     )
 
     def flag(name, kind, default, metavar, text, **more):
-        shown = "" if default is None else f" (default: {default})"
-        text = (text + shown).replace("%", "%%")
+        if "(default: " not in text:
+            text += f" (default: {'none' if default is None else default})"
+        text = text.replace("%", "%%")
         p.add_argument("--" + name, type=kind, default=default, metavar=metavar, help=text, **more)
 
     count = number(int, 1)
@@ -102,8 +103,8 @@ def parser(defaults: dict, description: str = "") -> argparse.ArgumentParser:
     rate = defaults["learning_rate"]
     flag("learning_rate", number(float, 0, strict=True), rate, "R", "eta")
     flag("data", dataset, "digits", "NAME", f"{', '.join(DATASETS)}, or PATH.npz")
-    flag("data_url", str, None, "URL", "where to download the data from instead")
-    p.add_argument("--model", choices=MODELS, default="mlp", help="(default: mlp)")
+    flag("data_url", str, None, "URL", "download from here (default: the publisher of the data)")
+    p.add_argument("--model", choices=MODELS, default="mlp", help="the network (default: mlp)")
     flag("hidden", count, 128, "H", "width of the mlp's hidden layer")
     flag("seed", number(int, 0), 0, "S", "of initial values and the order of the data")
     share = number(float, 0, strict=True)
@@ -120,7 +121,9 @@ def parser(defaults: dict, description: str = "") -> argparse.ArgumentParser:
         help="private: no other process reaches the run's servers; host: their ports are open "
         "to the network; auto: private where the system allows it (default: auto)",
     )
-    p.add_argument("--plain", action="store_true", help="plain lines, no progress bar")
+    p.add_argument(
+        "--plain", action="store_true", help="no progress bar (default: one, on a terminal)"
+    )
     return p
 
 
@@ -140,4 +143,4 @@ def check(flags: argparse.Namespace, defaults: dict, parse: argparse.ArgumentPar
     if flags.data.endswith(".npz") and not Path(flags.data).is_file():
         parse.error(f"--data: there is no file {flags.data}")
     if flags.data_url and flags.data not in ("mnist", "fashion_mnist", "cifar10"):
-        parse.error(f"--data_url: {flags.data} is not downloaded")
+        parse.error(f"--data_url: {flags.data} is not downloaded, leave the flag out")

@@ -23,7 +23,8 @@ class Gate:
             self._open, self._pass, self._closed = queue.close(), queue.dequeue(), queue.is_closed()
 
     def open(self, session: tf.Session) -> None:
-        session.run(self._open)
+        with contextlib.suppress(tf.errors.CancelledError):  # says that it is open already
+            session.run(self._open)
 
     def is_open(self, session: tf.Session) -> bool:
         return bool(session.run(self._closed))

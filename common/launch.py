@@ -123,10 +123,10 @@ class Run:
                 return task.error_line() or task.last_lines()
             how = f"{task.name} {describe_exit(task.exit_code)}"
             if task.exit_code > 0:
-                return f"{how}; {task.log} ends with\n\n{task.last_lines()}"
+                return f"{how}; {results.shown(task.log)} ends with\n\n{task.last_lines()}"
             if task.restarts == self.options.max_restarts:
                 return (
-                    f"{task.log} ends with\n\n{task.last_lines()}\n\nerror: {how}, "
+                    f"{results.shown(task.log)} ends with\n\n{task.last_lines()}\n\nerror: {how}, "
                     f"and --max_restarts {self.options.max_restarts} is used up"
                 )
             task.restarts += 1
@@ -136,11 +136,13 @@ class Run:
         return ""
 
     def _timed_out(self) -> str:
+        logs = self.where / "logs"
         after = f"error: after --timeout {self.options.timeout:g} s"
         for task, address in zip(self.tasks, self.hosts, strict=True):
             if self.ps and task.exit_code is None and not network.answers(address):
-                return f"{after} {task.name} had not come up at {address}; see {task.log}"
-        return f"{after} the run was not over: give it more time, or see {self.where / 'logs'}"
+                log = results.shown(task.log)
+                return f"{after} {task.name} had not come up at {address}; see {log}"
+        return f"{after} the run was not over: give it more time, or see {results.shown(logs)}"
 
     def _write(self) -> dict:
         """summary.json and curves.png, from what the tasks left."""

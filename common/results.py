@@ -32,6 +32,12 @@ def create(folder: str) -> Path:
     return path
 
 
+def shown(path: Path | str) -> str:
+    """A path as the user would type it: relative where it lies below the current directory."""
+    path = Path(path)
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
 def now() -> str:
     """The name of a results folder: the local time."""
     return datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S-%f")[:-3]

@@ -32,7 +32,8 @@ class Screen:
         self._bar = self._progress.add_task(
             "", total=options.steps, status="starting: importing TensorFlow takes a few seconds"
         )
-        self._say(f"{options.workers} worker(s), {options.ps} ps; logs and results in {where}")
+        workers = f"{options.workers} worker{'s'[: options.workers > 1]}"
+        self._say(f"{workers}, {options.ps} ps; logs and results in {results.shown(where)}")
 
     def __enter__(self) -> "Screen":
         self._progress.start()
@@ -102,4 +103,6 @@ def table(summary: dict, where: Path) -> None:
         f"{summary['examples_per_second']:,.0f} examples/s; "
         f"staleness mean {stale['mean']:.2f}, max {stale['max']}"
     )
-    console.print(f"test accuracy {summary['test_accuracy']:.2%}; results in {where}")
+    console.print(
+        f"test accuracy {summary['test_accuracy']:.2%}; results in {results.shown(where)}"
+    )

@@ -1,87 +1,185 @@
 # Sourced by every run.sh: sets PYTHON to an interpreter that has the pinned packages, and makes
 # .venv beside common/ at first use. PYTHON=... in the environment: used as it is, nothing is set up.
+# Plain bash, since macOS still has version 3.2.
 
-common=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-export PYTHONPATH="${common%/*}${PYTHONPATH:+:$PYTHONPATH}"
+common=$(CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=${common%/*}
+venv=$root/.venv
+log=$venv.log
+export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
 
 setup_fail() { echo "error: $*" >&2; exit 2; }
 
-# The stamp holds what was installed, where; it is written last, so an interrupted set-up has none.
-setup_wanted() { echo "${common%/*}"; cat "$common/requirements.txt"; }
+# .stamp, written last, says what is installed where; while .unfinished is there, nothing is sure.
+setup_wanted() { echo "$root"; "$venv/bin/python" --version 2>&1; cat "$common/requirements.txt"; }
+setup_ready() {
+  [ -x "$venv/bin/python" ] && [ ! -e "$venv/.unfinished" ] &&
+    [ "$(setup_wanted)" = "$(cat "$venv/.stamp" 2>/dev/null)" ]
+}
 
 setup_find_python() {
-  local name found=""
+  local name wrong="" bare=""
   for name in python3.13 python3.12 python3.11 python3.10 python3 python; do
-    command -v "$name" >/dev/null 2>&1 || continue
     if "$name" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 14))' 2>/dev/null
-    then echo "$name"; return; fi
-    found=${found:-$("$name" --version 2>&1 | head -n 1)}
+    then
+      "$name" -c 'import venv, ensurepip' 2>/dev/null && { echo "$name"; return; }
+      bare=${bare:-$name}
+    else  # may also be a launcher of pyenv's that finds no such version
+      wrong=${wrong:-$("$name" --version 2>&1 | grep '^Python ')}
+    fi
   done
-  [ -z "$found" ] && setup_fail "no Python found: install Python 3.10 to 3.13"
-  setup_fail "Python 3.10 to 3.13 is needed, but this machine has only $found: install one of them"
+  [ -z "$bare" ] || setup_fail "$bare has no venv module: install it (on Debian and Ubuntu:" \
+    "apt install ${bare/%python/python3}-venv)"
+  [ -z "$wrong" ] || setup_fail "Python 3.10 to 3.13 is needed, but this machine has only $wrong:" \
+    "install one of them"
+  setup_fail "no Python found: install Python 3.10 to 3.13"
+}
+
+# Two set-ups at once would spoil each other: the second waits. The lock goes with its last holder.
+setup_lock() {
+  { exec 9>"$venv.lock"; } 2>/dev/null ||
+    setup_fail "cannot write to $root: copy it to a folder of your own, or set PYTHON to a" \
+      "Python that has the packages"
+  "$1" -c '
+import fcntl, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+try:
+    fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    print("Another set-up is at work here: waiting for it.", file=sys.stderr, flush=True)
+    fcntl.flock(9, fcntl.LOCK_EX)
+except OSError:
+    pass  # this file system has no locks
+'
+}
+
+setup_free() {  # megabytes; a mount point's name may hold spaces, so look for the "12%"
+  df -Pk "$root" | awk 'NR == 2 { for (i = 2; i <= NF; i++) if ($i ~ /^[0-9]+%$/) print int($(i - 1) / 1024) }'
+}
+
+# Why the command failed whose output is in the log.
+setup_why() {
+  local free
+  free=$(setup_free)
+  if grep -qi "No space left" "$log" || [ "${free:-9999}" -lt 20 ]; then
+    echo "the disk is full: make room in $root"
+  elif grep -qiE "Failed to establish|Temporary failure|ConnectionError|timed out|unreachable|ProxyError" "$log"
+  then
+    echo "the packages cannot be downloaded: connect this machine to the network, or tell pip of a" \
+      "proxy or an index that it can reach"
+  elif grep -q "No matching distribution" "$log"; then
+    echo "there is no package $(sed -n 's/.*No matching distribution found for //p' "$log")" \
+      "for this system, $(uname -sm) with $("$venv/bin/python" --version 2>&1)"
+  else
+    echo "of this: $({ grep ERROR "$log" || cat "$log"; } | tail -n 1)"
+  fi
+}
+
+# One line on how far pip is.
+setup_progress() {
+  local total
+  total=$(sed -n 's/==.*//p' "$common/requirements.txt" | sort -u | wc -l)
+  set -- "$venv"/lib/python*/site-packages/*.dist-info
+  awk -v total=$((total)) -v installed=$# '
+    /^(Collecting|Processing) / { found++; what = $2 }
+    /^ *(Downloading|Using cached) .*\.whl/ { got++; what = $0 }
+    /^Installing collected/ { installing = 1 }
+    END {
+      sub(/.*\//, "", what); sub(/^ *(Downloading|Using cached) /, "", what)
+      if (installing) printf "installing: %d of about %d packages\n", installed, total
+      else if (found) printf "downloading: %d of about %d packages, %s\n", found, total, what
+    }' "$log" 2>/dev/null
+}
+
+# Shows the progress of process $1 while it runs, and ends it when this shell was killed.
+setup_watch() {
+  local i=0 text shown=""
+  while kill -0 "$1" 2>/dev/null; do
+    kill -0 $$ 2>/dev/null || kill "$1" 2>/dev/null
+    text=$(setup_progress)
+    if [ -n "$text" ] && [ -t 2 ]; then printf '\r  %-74.74s' "$text" >&2
+    elif [ "$text" != "$shown" ] && [ $((i++ % 30)) -eq 0 ]; then echo "  $text" >&2; shown=$text; fi
+    sleep 0.3
+  done
+  if [ -n "$text" ] && [ -t 2 ]; then echo >&2; fi
+}
+
+# Runs a command with its output in the log. What it unpacks goes with .venv, should it be stopped.
+setup_run() {
+  local pid status
+  mkdir -p "$venv/tmp"
+  TMPDIR=$venv/tmp PIP_USER=0 "$@" </dev/null >"$log" 2>&1 &
+  pid=$!
+  trap 'setup_stop $pid 130' INT
+  trap 'setup_stop $pid 143' TERM HUP
+  setup_watch "$pid" &
+  wait "$pid" 2>/dev/null
+  status=$?
+  trap - INT TERM HUP
+  wait
+  return $status
+}
+
+setup_stop() {
+  trap '' INT TERM HUP
+  kill "$1" 2>/dev/null
+  wait 2>/dev/null
+  echo "error: the set-up was interrupted: start it again to complete it" >&2
+  exit "$2"
 }
 
 setup_make() {
-  local venv=$1 python log=$1.log status
-  python=$(setup_find_python) || exit 2
-  "$python" -c 'import venv, ensurepip' 2>/dev/null ||
-    setup_fail "$python has no venv module: install it (on Debian and Ubuntu: apt install python3-venv)"
-  local free
-  free=$(df -Pk "${venv%/*}" | awk 'NR == 2 { print $4 }')
-  if [ ! -d "$venv" ] && [ "${free:-9999999}" -lt 3500000 ]; then
-    setup_fail "the packages need 3.5 GB in ${venv%/*}, but only $((free / 1024)) MB are free: make room"
+  local python=$1 free moved_from
+  if [ -d "$venv" ] && { [ -e "$venv/.unfinished" ] || ! "$venv/bin/python" -c 'import pip' 2>/dev/null; }; then
+    [ -e "$venv/.stamp" ] || [ -e "$venv/.unfinished" ] ||
+      setup_fail "$venv is not of this set-up's making and has no pip: remove it, or set PYTHON"
+    rm -rf "$venv"  # interrupted, or its Python is gone
   fi
-  echo "Setting up $venv with $("$python" --version): TensorFlow, Jupyter and what they need."
-  echo "This is done once and takes about two minutes."
-  rm -f "$venv/.stamp"
-  if ! "$venv/bin/python" -c 'import pip' 2>/dev/null; then
-    rm -rf "$venv"
-    "$python" -m venv "$venv" >"$log" 2>&1 ||
-      setup_fail "cannot make $venv: $(tail -n 1 "$log") (details: $log)"
+  if [ -d "$venv" ]; then
+    echo "Bringing $venv up to date." >&2
+    moved_from=$(head -n 1 "$venv/.stamp" 2>/dev/null)
+  else
+    free=$(setup_free)
+    [ "${free:-9999}" -ge 3500 ] ||
+      setup_fail "the packages need 3.5 GB in $root, but only $free MB are free: make room"
+    echo "Setting up $venv with $("$python" --version): TensorFlow, Jupyter and what they need." >&2
+    echo "This is done once and takes about two minutes." >&2
+    mkdir -p "$venv" && touch "$venv/.unfinished"
+    setup_run "$python" -m venv "$venv" ||
+      setup_fail "set-up failed because $(setup_why) (details: $log)"
   fi
-  "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off \
-    -r "$common/requirements.txt" 2>&1 | tee "$log" | setup_progress
-  status=${PIPESTATUS[0]}
-  if [ "$status" -ne 0 ]; then
-    if grep -qi "No space left" "$log"; then setup_fail "the disk is full: make room in ${venv%/*}"; fi
-    if grep -qiE "Failed to establish|Temporary failure|ConnectionError|NewConnectionError|timed out|Network is unreachable|ProxyError" "$log"
-    then setup_fail "the packages cannot be downloaded: connect this machine to the network, or set a pip index or proxy (details: $log)"; fi
-    setup_fail "pip could not install the packages: $(grep -m 1 ERROR "$log") (details: $log)"
+  touch "$venv/.unfinished"
+  if ! setup_run "$venv/bin/python" -m pip install --disable-pip-version-check --no-input \
+    --progress-bar off -r "$common/requirements.txt"
+  then
+    grep -q "^Installing collected" "$log" || rm -f "$venv/.unfinished"  # it is as it was
+    setup_fail "set-up failed because $(setup_why) (details: $log)"
   fi
-  # Lets `python HogWild/worker.py`, started by hand, find common/.
-  local site
-  site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-  echo "${common%/*}" >"$site/distributed-tensorflow-examples.pth"
-  setup_wanted >"$venv/.stamp"
-  rm -f "$log"
-  echo "Set-up is complete."
-}
-
-# One line that moves on a terminal; elsewhere a line for every tenth package.
-setup_progress() {
-  local line n=0 total
-  total=$(grep -c '==' "$common/requirements.txt")
-  while IFS= read -r line; do
-    case $line in
-      Collecting*)
-        n=$((n + 1))
-        if [ -t 2 ]; then printf '\r  %3d of about %d: %-50.50s' "$n" "$total" "${line#Collecting }" >&2
-        elif [ $((n % 10)) -eq 1 ]; then echo "  $n of about $total: ${line#Collecting }" >&2; fi ;;
-      Installing*) if [ -t 2 ]; then echo >&2; fi; echo "  installing $n packages ..." >&2 ;;
-    esac
-  done
+  # The .pth lets `python HogWild/worker.py`, started by hand, find common/; scripts name their place.
+  "$venv/bin/python" -c '
+import pathlib, sys, sysconfig
+root, moved_from = sys.argv[1:]
+site = pathlib.Path(sysconfig.get_path("purelib"))
+(site / "distributed-tensorflow-examples.pth").write_text(root + "\n")
+for script in pathlib.Path(sysconfig.get_path("scripts")).iterdir():
+    if moved_from not in ("", root) and script.is_file() and not script.is_symlink():
+        content = script.read_bytes()
+        script.write_bytes(content.replace(moved_from.encode(), root.encode()))
+' "$root" "${moved_from:-}" || setup_fail "cannot write to $venv: remove it and start again"
+  rm -rf "$venv/tmp" "$log"
+  setup_wanted >"$venv/.stamp" && rm -f "$venv/.unfinished"
+  echo "Set-up is complete." >&2
 }
 
 if [ -z "${PYTHON:-}" ]; then
-  PYTHON=${common%/*}/.venv/bin/python
-  if ! { [ -x "$PYTHON" ] && setup_wanted | cmp -s - "${common%/*}/.venv/.stamp"; }; then
-    # Two set-ups at once would spoil each other: the second waits for the first.
-    exec 9>"${common%/*}/.venv.lock" || setup_fail "cannot write to ${common%/*}"
-    if command -v flock >/dev/null; then flock 9; fi
-    if ! { [ -x "$PYTHON" ] && setup_wanted | cmp -s - "${common%/*}/.venv/.stamp"; }; then
-      setup_make "${common%/*}/.venv"
-    fi
+  PYTHON=$venv/bin/python
+  if ! setup_ready; then
+    python=$(setup_find_python) || exit 2
+    setup_lock "$python"
+    setup_ready || setup_make "$python"
     exec 9>&-
-    rm -f "${common%/*}/.venv.lock"
+    rm -f "$venv.lock"
   fi
+elif ! command -v "$PYTHON" >/dev/null; then
+  setup_fail "PYTHON=$PYTHON: there is no such program"
 fi

@@ -1,5 +1,6 @@
 """What all tests share: running an example as a user would, and nothing left behind."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -59,15 +60,24 @@ def processes() -> dict[int, str]:
     return found
 
 
-def listening() -> set[int]:
-    """The TCP ports on which somebody listens in this network."""
-    ports = set()
+def listening() -> dict[str, int]:
+    """inode -> port of the TCP sockets on which somebody listens in this network."""
+    found = {}
     for name in ("tcp", "tcp6"):
         for line in Path("/proc/net", name).read_text().splitlines()[1:]:
             fields = line.split()
             if fields[3] == "0A":
-                ports.add(int(fields[1].rpartition(":")[2], 16))
-    return ports
+                found[fields[9]] = int(fields[1].rpartition(":")[2], 16)
+    return found
+
+
+def held(sockets: dict[str, int]) -> set[int]:
+    """Those ports whose socket belongs to no process of somebody else."""
+    others = set()
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            others.add(os.readlink(link))
+    return {port for inode, port in sockets.items() if f"socket:[{inode}]" not in others}
 
 
 def eventually(condition, seconds: float) -> bool:
@@ -81,13 +91,13 @@ def eventually(condition, seconds: float) -> bool:
 @pytest.fixture(autouse=True)
 def nothing_left():
     """After every test: no process of it is alive, and no new port is held."""
-    ports = listening()
+    before = listening()
     yield
     left = {} if eventually(lambda: not processes(), 5) else processes()
     for pid in left:
         os.kill(pid, 9)
     assert not left
-    assert not {port for port in listening() - ports if 2222 <= port < 32000}
+    assert not held({inode: p for inode, p in listening().items() if inode not in before})
 
 
 @pytest.fixture
@@ -118,7 +128,8 @@ def start(tmp_path):
     for process in started:
         if process.poll() is None:
             process.kill()
-        process.communicate()
+        if not process.stdout.closed:
+            process.communicate()
 
 
 @pytest.fixture

@@ -1,0 +1,137 @@
+"""Writes into the READMEs what the committed code really prints: run by `refresh.sh`.
+
+A generated part stands between `<!-- KIND: ARGUMENT -->` and `<!-- end -->`:
+
+    output: COMMAND    runs it from the root and quotes the screen; curves.png goes beside run.sh
+    diff: A B          what differs between two scripts, comments and docstrings left out
+    lines: FILE FROM   quotes the paragraph of FILE that begins with FROM
+    file: FILE         quotes a whole file
+    seconds: EXAMPLE   how long the quoted run of an example took, from the command to the last line
+    benchmark: KEY     a table of benchmark.json
+"""
+
+import ast
+import difflib
+import functools
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tokenize
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCK = re.compile(r"(<!-- (\w+): (.*?) -->)(.*?)(<!-- end -->)", re.S)
+MEASURED = ROOT / "tests" / "measured.json"  # seconds of the quoted runs
+
+
+def readmes() -> list[Path]:
+    """Every README of the collection, the root's last, since it quotes what the others measured."""
+    return [*sorted(ROOT.glob("[!.]*/README.md")), ROOT / "README.md"]
+
+
+def code(path: Path) -> list[str]:
+    """A script's lines without comments, docstring and blank lines."""
+    source = path.read_text(encoding="utf-8")
+    lines = source.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column].rstrip()
+    first = ast.parse(source).body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+        lines[first.lineno - 1 : first.end_lineno] = []
+    return [line for line in lines if line.strip()]
+
+
+def diff(a: str, b: str) -> str:
+    """The unified diff of two scripts' code, as a Markdown block."""
+    changes = difflib.unified_diff(code(ROOT / a), code(ROOT / b), a, b, n=0, lineterm="")
+    return "```diff\n" + "\n".join(line for line in changes if line[:2] != "@@") + "\n```"
+
+
+def paragraph(argument: str) -> str:
+    """The lines of a file from one that begins with some words up to the next blank line."""
+    file, _, start = argument.partition(" ")
+    lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
+    (first,) = [i for i, line in enumerate(lines) if line.strip().startswith(start)]
+    last = next(i for i in range(first, len(lines)) if not lines[i].strip())
+    return "```python\n" + "\n".join(lines[first:last]) + "\n```"
+
+
+def whole_file(file: str) -> str:
+    """A file as a Markdown block."""
+    kind = {".py": "python", ".sh": "bash"}.get(Path(file).suffix, "")
+    return f"```{kind}\n{(ROOT / file).read_text(encoding='utf-8').rstrip()}\n```"
+
+
+def seconds(example: str) -> str:
+    return f"{json.loads(MEASURED.read_text())[example]:.0f} s"
+
+
+def benchmark(key: str) -> str:
+    """One of the tables that `benchmark.py --json` wrote."""
+    return json.loads((ROOT / "tests" / "benchmark.json").read_text())["tables"][key]
+
+
+@functools.cache
+def output(command: str) -> str:
+    """Runs a command of a README and quotes it with its screen."""
+    began = time.monotonic()
+    env = os.environ | {"PYTHON": sys.executable, "COLUMNS": "96"}
+    done = subprocess.run(command, shell=True, cwd=ROOT, env=env, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+    took = time.monotonic() - began
+    if done.returncode:
+        sys.exit(f"{command} ended with exit code {done.returncode}:\n{done.stdout}")
+    example = re.match(r"bash (\S+)/run\.sh$", command)
+    if example:
+        where = ROOT / re.search(r"results in (\S+)", done.stdout)[1]
+        shutil.copy(where / "curves.png", ROOT / example[1] / "curves.png")
+        shutil.rmtree(where)
+        known = json.loads(MEASURED.read_text()) if MEASURED.exists() else {}
+        known[example[1]] = round(took, 1)
+        MEASURED.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n")
+    screen = "\n".join(line.rstrip() for line in done.stdout.strip().splitlines())
+    return f"```console\n$ {command}\n{screen}\n```"
+
+
+FIXED = {"diff": lambda a: diff(*a.split()), "lines": paragraph, "file": whole_file}
+MEASURING = {"output": output}
+QUOTED = {"seconds": seconds, "benchmark": benchmark}
+
+
+def refreshed(text: str, kinds: dict) -> str:
+    """A README's text with the given kinds of generated parts made anew."""
+
+    def part(match):
+        head, kind, argument, _, end = match.groups()
+        if kind not in kinds:
+            return match[0]
+        made = kinds[kind](argument)
+        return f"{head}{made}{end}" if kind == "seconds" else f"{head}\n{made}\n{end}"
+
+    return BLOCK.sub(part, text)
+
+
+def main() -> None:
+    """`refresh.py` makes everything anew, `refresh.py --fixed` what needs no run."""
+    kinds = FIXED | QUOTED if "--fixed" in sys.argv else FIXED | MEASURING | QUOTED
+    for path in readmes():
+        text = path.read_text(encoding="utf-8")
+        new = refreshed(text, kinds)
+        if new != text:
+            with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+                file.write(new)
+            os.chmod(file.name, 0o644)
+            os.replace(file.name, path)
+            print(f"refreshed {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

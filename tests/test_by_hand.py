@@ -1,0 +1,104 @@
+"""ps.py and worker.py started by hand: in three terminals, and on three hosts."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, environment
+
+TASKS = [("ps", 0), ("worker", 0), ("worker", 1)]
+
+
+def start(job, index, tmp_path, *flags, prefix=(), **env):
+    script = str(ROOT / "HogWild" / f"{job}.py")
+    results = ["--results", str(tmp_path / f"{job}-{index}")] if job == "worker" else []
+    return subprocess.Popen(
+        [*prefix, sys.executable, script, *results, "--steps", "60", "--timeout", "60", *flags],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment(**env),
+    )
+
+
+def finish(tasks, tmp_path):
+    """Every task, the ps included, ends by itself; all updates were made, by both workers."""
+    outputs = [task.communicate(timeout=90)[0] for task in tasks]
+    assert [task.returncode for task in tasks] == [0, 0, 0], "\n".join(outputs)
+    assert "ps 0 ends: all workers have left" in outputs[0]
+    assert "test accuracy" in outputs[1]
+    assert (tmp_path / "worker-0" / "parameters.npz").is_file()
+    steps = []
+    for k in (0, 1):
+        lines = (tmp_path / f"worker-{k}" / f"events-worker-{k}.jsonl").read_text().splitlines()
+        steps.append([json.loads(line)["global_step"] for line in lines])
+    assert sorted(steps[0] + steps[1]) == list(range(1, 61))
+    assert steps[0]
+    assert steps[1]
+
+
+def test_three_terminals_with_the_default_ports(tmp_path):
+    tasks = [start(job, i, tmp_path, "--task_index", str(i)) for job, i in TASKS]
+    finish(tasks, tmp_path)
+
+
+def test_tf_config_with_a_chief(tmp_path):
+    from common import network
+
+    ps, chief, worker = (f"localhost:{port}" for port in network.free_ports(3, private=False))
+    cluster = {"ps": [ps], "chief": [chief], "worker": [worker]}
+    tasks = []
+    for script, (job, index) in zip(TASKS, [("ps", 0), ("chief", 0), ("worker", 0)]):
+        config = json.dumps({"cluster": cluster, "task": {"type": job, "index": index}})
+        tasks.append(start(*script, tmp_path, TF_CONFIG=config))
+    finish(tasks, tmp_path)
+
+
+@pytest.fixture
+def hosts():
+    """Three hosts with an address each: network namespaces, joined by veth pairs and a bridge."""
+    if not shutil.which("ip"):
+        pytest.skip("needs the ip command (iproute2)")
+    names = [f"dtf{os.getpid()}h{i}" for i in range(4)]  # the last one holds the bridge
+
+    def ip(*words):
+        return subprocess.run(["ip", *words], capture_output=True, text=True)
+
+    try:
+        made = [ip("netns", "add", name) for name in names]
+        if any(answer.returncode for answer in made):
+            pytest.skip(f"this system does not allow network namespaces: {made[0].stderr.strip()}")
+        hub = names[3]
+        todo = [["-n", hub, "link", "add", "br0", "type", "bridge"],
+                ["-n", hub, "link", "set", "br0", "up"]]  # fmt: skip
+        for i, name in enumerate(names[:3]):
+            todo += [
+                ["-n", name, "link", "add", "eth0", "type", "veth", "peer", "name", f"p{i}",
+                 "netns", hub],
+                ["-n", hub, "link", "set", f"p{i}", "master", "br0", "up"],
+                ["-n", name, "address", "add", f"10.0.0.{i + 1}/24", "dev", "eth0"],
+                ["-n", name, "link", "set", "eth0", "up"],
+                ["-n", name, "link", "set", "lo", "up"],
+            ]  # fmt: skip
+        for words in todo:
+            answer = ip(*words)
+            if answer.returncode:
+                pytest.skip(f"ip {' '.join(words)}: {answer.stderr.strip()}")
+        yield names[:3]
+    finally:
+        for name in names:
+            ip("netns", "delete", name)
+
+
+def test_three_hosts(hosts, tmp_path):
+    flags = ["--ps_hosts", "10.0.0.1:2222", "--worker_hosts", "10.0.0.2:2222,10.0.0.3:2222"]
+    tasks = [
+        start(job, index, tmp_path, "--job_name", job, "--task_index", str(index), *flags,
+              prefix=["ip", "netns", "exec", host])
+        for host, (job, index) in zip(hosts, TASKS)
+    ]  # fmt: skip
+    finish(tasks, tmp_path)

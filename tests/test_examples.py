@@ -1,0 +1,196 @@
+"""The examples as a user runs them: what they reach, leave behind, and keep to themselves."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import ROOT, environment, eventually, processes
+
+from common import network, results
+
+EXAMPLES = ["Non-Distributed-Setup", "Distributed-Setup", "HogWild"]
+SUMMARY = {
+    "scheme": str, "flags": dict, "workers": int, "ps": int, "global_step": int, "examples": int,
+    "seconds": float, "examples_per_second": float, "test_accuracy": float, "test_loss": float,
+    "staleness": dict, "tasks": list, "versions": dict,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_defaults_learn_the_digits_and_keep_the_contract(run, example):
+    finished = run(example)
+    summary = finished.summary
+    assert {key: type(value) for key, value in summary.items()} == SUMMARY
+    assert summary["test_accuracy"] >= 0.96
+    assert summary["scheme"] == example
+    assert summary["global_step"] == summary["flags"]["steps"] == 2000
+    assert summary["examples"] == 2000 * 32
+    assert summary["examples_per_second"] == pytest.approx(64000 / summary["seconds"])
+
+    workers = [task for task in summary["tasks"] if task["job"] == "worker"]
+    assert len(workers) == summary["workers"] == (2 if example == "HogWild" else 1)
+    assert len(summary["tasks"]) == len(workers) + summary["ps"]
+    assert summary["ps"] == (example != "Non-Distributed-Setup")
+    for task in summary["tasks"]:
+        assert task["exit_code"] == 0
+        assert task["restarts"] == 0
+    assert sum(task["local_steps"] for task in workers) == 2000
+    assert all(task["examples"] == 32 * task["local_steps"] for task in workers)
+
+    events = [event for k in range(len(workers)) for event in finished.events(k)]
+    assert sorted(event["global_step"] for event in events) == list(range(1, 2001))
+    for event in events:
+        assert {"time", "local_step", "global_step", "loss", "staleness"} <= set(event)
+        assert event["staleness"] == event["global_step"] - 1 - event["pulled_at"] >= 0
+    histogram = {int(s): n for s, n in summary["staleness"]["histogram"].items()}
+    stale = [event["staleness"] for event in events]
+    assert histogram == {s: stale.count(s) for s in set(stale)}
+    assert summary["staleness"]["mean"] == pytest.approx(np.mean(stale))
+    assert summary["staleness"]["max"] == max(stale)
+
+    events.sort(key=lambda event: event["global_step"])
+    losses = [event["loss"] for event in events]
+    assert np.mean(losses[-100:]) < 0.1 * np.mean(losses[:10])
+
+    shapes = [array.shape for array in finished.parameters]
+    assert shapes == [(64, 128), (128,), (128, 10), (10,)]
+    assert (finished.results / "curves.png").read_bytes().startswith(b"\x89PNG")
+    for task in summary["tasks"]:
+        assert (finished.results / "logs" / f"{task['job']}-{task['index']}.log").is_file()
+    assert list((finished.results / "checkpoints").glob("model.ckpt-2000.index"))
+    assert list((finished.results / "tensorboard").rglob("events.out.tfevents.*"))
+    assert not list(finished.results.rglob(".*"))  # nothing half-written
+
+    lines = finished.output.rstrip().splitlines()
+    assert re.fullmatch(r"test accuracy 9[6-9]\.\d\d%; results in .*", lines[-1])
+    assert re.search(
+        r"^\[worker 0\] step \d+  loss [\d.e-]+  staleness \d+$", finished.output, re.M
+    )
+
+
+def test_both_workers_work_in_a_short_run(run):
+    finished = run("HogWild", "--steps", 50)
+    assert finished.summary["global_step"] == 50
+    assert min(len(finished.events(0)), len(finished.events(1))) >= 10
+    first = [finished.events(k)[0] for k in (0, 1)]
+    assert abs(results.began(first[0]) - results.began(first[1])) < 1
+
+
+def test_parameters_live_on_the_ps_and_are_shared(start):
+    """A client that knows only the variables' names finds them on the ps, and sees them move."""
+    process, where = start("HogWild", "--steps", 100000, "--network", "host")
+    assert eventually(lambda: list(where.glob("events-worker-1.jsonl")), 60)
+    assert eventually(lambda: (where / "events-worker-1.jsonl").stat().st_size > 0, 60)
+    (command,) = {c for c in processes().values() if "ps.py" in c}
+    (address,) = re.findall(r"--ps_hosts (\S+)", command)
+    client = f"""
+import json
+import tensorflow.compat.v1 as tf
+tf.disable_eager_execution()
+with tf.device("/job:ps/task:0"):
+    names = {{"weights_0": [64, 128], "biases_0": [128], "weights_1": [128, 10], "biases_1": [10]}}
+    variables = [tf.Variable(lambda s=s: tf.zeros(s), name=n) for n, s in names.items()]
+    step = tf.train.get_or_create_global_step()
+with tf.Session("grpc://{address}") as session:  # nothing is initialised here
+    a = session.run([step, *variables])
+    while session.run(step) < a[0] + 100:
+        pass
+    b = session.run([step, *variables])
+print(json.dumps([v.device for v in [step, *variables]]))
+print(json.dumps([float(abs(x - y).max()) for x, y in zip(a, b)]))
+"""
+    answer = subprocess.run([sys.executable, "-c", client], capture_output=True, text=True,
+                            timeout=60, env=environment())  # fmt: skip
+    assert answer.returncode == 0, answer.stderr
+    devices, moved = (json.loads(line) for line in answer.stdout.splitlines()[-2:])
+    assert devices == ["/job:ps/task:0"] * 5
+    assert all(distance > 0 for distance in moved)
+    process.terminate()
+    output, _ = process.communicate(timeout=10)
+    assert "warning: the servers of this run listen on all interfaces" in output
+
+
+def test_parameters_are_spread_over_all_ps(run, tmp_path):
+    """Round robin; each ps is asked by the worker's own graph."""
+    shutil.copytree(ROOT / "common", tmp_path / "common")
+    shutil.copytree(ROOT / "HogWild", tmp_path / "HogWild")
+    script = tmp_path / "HogWild" / "worker.py"
+    source = script.read_text()
+    probe = "print('devices', [v.op.device for v in [*params, global_step]], flush=True)\n# 6."
+    script.write_text(source.replace("# 6.", probe))
+    finished = run("HogWild", "--ps", 2, "--steps", 30, root=tmp_path)
+    log = (finished.results / "logs" / "worker-1.log").read_text()
+    (devices,) = re.findall(r"^devices (.*)$", log, re.M)
+    assert re.findall(r"/job:ps/task:(\d)", devices) == ["0", "1", "0", "1", "0"]
+    assert finished.summary["ps"] == 2
+
+
+def test_a_copied_pair_of_folders_runs(run, tmp_path):
+    copy = tmp_path / "my project"
+    copy.mkdir()
+    for name in ("HogWild", "common"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("results"))
+    finished = run("HogWild", "--steps", 40, root=copy)
+    assert finished.summary["global_step"] == 40
+
+
+def test_a_straggler_is_slow_and_makes_others_gradients_stale(run):
+    finished = run("HogWild", "--steps", 400, "--delay", "1:0.05")
+    slow, fast = finished.events(1), finished.events(0)
+    assert len(slow) * 5 < len(fast)
+    assert np.mean([event["staleness"] for event in slow]) > 5
+    assert all(event["compute"] + event["pull"] >= 0.05 for event in slow)
+
+
+def test_target_accuracy_stops_everybody(run):
+    finished = run("HogWild", "--steps", 100000, "--target_accuracy", 0.95)
+    assert finished.summary["test_accuracy"] >= 0.94  # others still pushed after it was reached
+    assert finished.summary["global_step"] < 20000
+
+
+def test_npz_and_cnn(run, tmp_path):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 300)
+    x = rng.random((300, 6, 6)) * 0.2
+    x[np.arange(300), labels, labels] += 1
+    names = ("x_train", "y_train", "x_test", "y_test")
+    np.savez(
+        tmp_path / "own.npz", **dict(zip(names, (x[:200], labels[:200], x[200:], labels[200:])))
+    )
+    flags = ["--data", tmp_path / "own.npz", "--model", "cnn", "--steps", 300]
+    finished = run("Distributed-Setup", *flags)
+    assert finished.summary["test_accuracy"] > 0.9
+    assert finished.parameters[-1].shape == (3,)
+
+
+@pytest.mark.skipif(bool(network.can_be_private()), reason=network.can_be_private())
+def test_a_private_run_cannot_be_reached(start):
+    process, where = start("HogWild", "--steps", 100000, "--network", "private")
+    assert eventually(lambda: list(where.glob("events-worker-1.jsonl")), 60)
+    assert eventually(lambda: (where / "events-worker-1.jsonl").stat().st_size > 0, 60)
+    (command,) = {c for c in processes().values() if "ps.py" in c}
+    (address,) = re.findall(r"--ps_hosts (\S+)", command)
+    assert not network.answers(address)
+    process.terminate()
+    output, _ = process.communicate(timeout=10)
+    assert "warning" not in output
+
+
+def test_a_results_folder_is_used_again(run):
+    first = run("Non-Distributed-Setup", "--steps", 30)
+    shutil.rmtree(first.results / "checkpoints")
+    second = run("Non-Distributed-Setup", "--steps", 20, "--results", first.results)
+    assert len(second.events()) == second.summary["global_step"] == 20
+
+
+def test_plumbing_files_are_the_same_everywhere():
+    """run.sh is the same in every example, ps.py in every one that has parameter servers."""
+    for name in ("run.sh", "ps.py"):
+        copies = list(ROOT.glob(f"*/{name}"))
+        copies = [path for path in copies if path.parent.name not in ("tests", "common")]
+        assert len(copies) >= 2
+        assert len({path.read_text() for path in copies}) == 1

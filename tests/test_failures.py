@@ -1,0 +1,211 @@
+"""What happens when something goes wrong: every case is brought about for real."""
+
+import itertools
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import ROOT, environment, eventually, processes
+
+from common import results
+
+
+def task_pid(job: str, index: int) -> int:
+    """The process of one task of the run that is going on."""
+    pattern = re.compile(rf"(worker|ps)\.py .*--job_name {job} --task_index {index}\b")
+    (pid,) = [pid for pid, command in processes().items() if pattern.search(command)]
+    return pid
+
+
+def reach(folder, step: int, worker: int = 0) -> list[dict]:
+    """Waits until a worker has made the given update, and returns its events so far."""
+    tail, events = results.Tail(results.events_file(folder, worker)), []
+
+    def reached():
+        events.extend(tail.read())
+        return events and events[-1]["global_step"] >= step
+
+    assert eventually(reached, 60), f"step {step} is not reached"
+    return events
+
+
+def copy_example(name: str, to, **changes: str):
+    """A reader's copy of an example with `common/`; `changes` are new contents of its scripts."""
+    shutil.copytree(ROOT / "common", to / "common")
+    shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("results"))
+    for script, text in changes.items():
+        (to / name / f"{script}.py").write_text(text)
+    return to
+
+
+def test_a_killed_worker_comes_back(start):
+    process, where = start("HogWild", "--steps", 6000)
+    reach(where, 500)
+    os.kill(task_pid("worker", 1), signal.SIGKILL)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    assert "worker 1 was killed by SIGKILL: started again (1 of 3)" in output
+    summary = results.json.loads((where / "summary.json").read_text())
+    assert summary["global_step"] == 6000
+    assert [task["restarts"] for task in summary["tasks"]] == [0, 0, 1]
+    times = [event["time"] for event in reach(where, 1, worker=1)]
+    assert max(b - a for a, b in itertools.pairwise(times)) > 1  # it was away, and it came back
+
+
+def test_a_worker_that_dies_too_often(start):
+    process, where = start("HogWild", "--steps", 100000, "--max_restarts", 0)
+    reach(where, 200)
+    os.kill(task_pid("worker", 1), signal.SIGKILL)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 1
+    last = output.rstrip().splitlines()[-1]
+    assert last == "error: worker 1 was killed by SIGKILL, and --max_restarts 0 is used up"
+    assert "[worker 1] step" in output.partition("worker-1.log ends with")[2]
+    assert not (where / "summary.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("job", "index", "more"), [("ps", 0, []), ("worker", 0, []), ("ps", 1, ["--ps", 2])]
+)
+def test_a_killed_ps_or_chief_comes_back(start, job, index, more):
+    """Nothing begins at 0 again, and at most 2 s of work is lost."""
+    process, where = start("HogWild", "--steps", 9000, *more)
+    before = reach(where, 2500, worker=1)
+    killed = time.time()
+    os.kill(task_pid(job, index), signal.SIGKILL)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    summary = results.json.loads((where / "summary.json").read_text())
+    assert summary["global_step"] == 9000
+    (task,) = [t for t in summary["tasks"] if (t["job"], t["index"]) == (job, index)]
+    assert task["restarts"] == 1
+    assert summary["test_accuracy"] > 0.95
+    events = sorted((e for k in (0, 1) for e in reach(where, 1, k)), key=lambda e: e["time"])
+    after = [event for event in events if event["time"] > killed + 0.5]
+    first = after[0]["global_step"]
+    assert first > 1000
+    reached_before = next(event["time"] for event in events if event["global_step"] >= first - 2)
+    assert killed - reached_before < 2
+    assert before[-1]["global_step"] >= 2500
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_stopping_the_launcher(start, how):
+    """Within 5 s no process of the run is alive."""
+    process, where = start("HogWild", "--steps", 100000)
+    reach(where, 100)
+    pids = processes()
+    assert sum("worker.py" in command for command in pids.values()) == 2
+    os.kill(process.pid, how)
+    assert eventually(lambda: not processes(), 5)
+    output, _ = process.communicate(timeout=5)
+    if how == signal.SIGKILL:
+        assert process.returncode == -9
+    else:
+        assert process.returncode == 128 + how
+        assert f"stopped by {how.name}; nothing is left running" in output
+
+
+def test_killed_while_tasks_are_importing(start):
+    process, _ = start("HogWild", "--steps", 100000)
+    assert eventually(lambda: sum("worker.py" in c for c in processes().values()) == 2, 10)
+    os.kill(process.pid, signal.SIGKILL)
+    assert eventually(lambda: not processes(), 5)
+
+
+def test_a_script_that_raises(run, tmp_path):
+    """The traceback is what the screen ends with."""
+    source = (ROOT / "HogWild" / "worker.py").read_text()
+    broken = source.replace("        sess.run(step)", "        sess.run(step + 'one')")
+    assert broken != source
+    root = copy_example("HogWild", tmp_path / "mine", worker=broken)
+    finished = run("HogWild", "--steps", 50, root=root, ok=False)
+    assert finished.code == 1
+    lines = finished.output.rstrip().splitlines()
+    assert lines[-1].startswith("TypeError: ")
+    assert "Traceback (most recent call last):" in lines
+    assert "sess.run(step + 'one')" in finished.output
+    assert not (finished.results / "summary.json").exists()
+
+
+def test_a_ps_that_never_comes_up(run, tmp_path):
+    root = copy_example("HogWild", tmp_path / "mine", ps="import signal\nsignal.pause()\n")
+    finished = run("HogWild", "--timeout", 12, root=root, ok=False)
+    assert finished.code == 1
+    last = finished.output.rstrip().splitlines()[-1]
+    assert last.startswith("error: after --timeout 12 s ps 0 had not come up at localhost:")
+
+
+@pytest.mark.parametrize("missing", ["ps 0", "worker 1", "worker 0"])
+def test_by_hand_a_missing_task_is_named(tmp_path, missing):
+    from common import network
+
+    ports = network.free_ports(3, private=False)
+    hosts = ["--ps_hosts", f"localhost:{ports[0]}"]
+    hosts += ["--worker_hosts", f"localhost:{ports[1]},localhost:{ports[2]}"]
+
+    def task(script, index):
+        command = [sys.executable, ROOT / "HogWild" / script, "--task_index", str(index), *hosts]
+        return subprocess.Popen(
+            [*map(str, command), "--timeout", "4", "--results", str(tmp_path / f"{index}")],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(),
+        )  # fmt: skip
+
+    ps = None if missing == "ps 0" else task("ps.py", 0)
+    worker = task("worker.py", 1 if missing == "worker 0" else 0)
+    output, _ = worker.communicate(timeout=60)
+    if ps:
+        ps.kill()
+        ps.communicate()
+    assert worker.returncode == 2
+    errors = [line for line in output.splitlines() if line.startswith("error:")]
+    assert len(errors) == 1
+    assert missing in errors[0]
+    assert "4 s" in errors[0]
+
+
+def test_nan_stops_and_says_what_to_try(run):
+    finished = run("HogWild", "--learning_rate", 1e30, ok=False)
+    assert finished.code == 1
+    last = finished.output.rstrip().splitlines()[-1]
+    assert last.startswith("error: the loss of worker")
+    assert "smaller --learning_rate than 1e+30" in last
+    assert not (finished.results / "parameters.npz").exists()
+
+
+def test_a_checkpoint_of_another_model(run, tmp_path):
+    first = run("Non-Distributed-Setup", "--steps", 20)
+    checkpoints = first.results / "checkpoints"
+    before = sorted(path.name for path in checkpoints.iterdir())
+    finished = run(
+        "Non-Distributed-Setup", "--hidden", 64, "--checkpoint_dir", checkpoints, ok=False
+    )
+    assert finished.code != 0
+    last = finished.output.rstrip().splitlines()[-1]
+    assert re.match(r"error: the checkpoint .* is of another model .* --checkpoint_dir$", last)
+    assert sorted(path.name for path in checkpoints.iterdir()) == before
+
+
+def test_resume_continues_the_count(run):
+    first = run("HogWild", "--steps", 200)
+    flags = ["--checkpoint_dir", first.results / "checkpoints", "--steps", 300]
+    second = run("HogWild", *flags)
+    assert second.summary["global_step"] == 300
+    steps = sorted(e["global_step"] for k in (0, 1) for e in second.events(k))
+    assert steps == list(range(201, 301))
+
+
+def test_an_interrupted_run_resumes_in_its_folder(start, run):
+    process, where = start("HogWild", "--steps", 100000)
+    reach(where, 2000)
+    process.kill()
+    process.communicate()
+    assert eventually(lambda: not processes(), 5)
+    finished = run("HogWild", "--steps", 4000, "--results", where)
+    assert finished.summary["global_step"] == 4000
+    assert min(event["global_step"] for event in finished.events(0)) > 500

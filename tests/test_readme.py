@@ -1,0 +1,115 @@
+"""What the READMEs say is so: quotes, paths, links, flags, commands."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+import refresh
+from conftest import ROOT
+
+from common import flags
+
+READMES = [str(path.relative_to(ROOT)) for path in refresh.readmes()]
+
+
+def text(readme: str) -> str:
+    return (ROOT / readme).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("readme", READMES)
+def test_quotes_are_what_the_files_say(readme):
+    old = text(readme)
+    assert refresh.refreshed(old, refresh.FIXED | refresh.QUOTED) == old, "run tests/refresh.sh"
+    for head, kind, argument, body, _ in refresh.BLOCK.findall(old):
+        assert body.strip(), f"{head} is empty: run tests/refresh.sh"
+        assert kind in refresh.FIXED | refresh.QUOTED | refresh.MEASURING
+        assert argument
+
+
+@pytest.mark.parametrize("readme", READMES)
+def test_links_and_paths_exist(readme):
+    here = (ROOT / readme).parent
+    prose = re.sub(r"```.*?```", "", text(readme), flags=re.S)
+    titles = re.findall(r"^#+ (.*)$", text(readme), re.M)
+    anchors = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+    for target in re.findall(r"\]\(([^)]+)\)", prose):
+        if target.startswith("#"):
+            assert target[1:] in anchors
+        elif not target.startswith("https://"):
+            assert (here / target).exists(), target
+    for quoted in re.findall(r"`([^`\s]+/[^`\s]*|[\w-]+\.(?:py|sh|txt|toml|mplstyle))`", prose):
+        if quoted.startswith(("HogWild/results", "logs/")) or "://" in quoted:
+            continue
+        places = [ROOT / quoted, here / quoted, ROOT / "HogWild" / quoted, ROOT / "common" / quoted]
+        assert any(place.exists() for place in places), quoted
+
+
+@pytest.mark.parametrize("readme", READMES)
+def test_flags_exist(readme):
+    defaults, _ = flags.example_of(ROOT / "HogWild" / "worker.py")
+    known = flags.parser(defaults).format_help()
+    known += " --job_name --task_index --ps_hosts --worker_hosts"
+    known += " --universal --python-version --no-annotate --no-header"
+    for flag in set(re.findall(r"(?<![\w-])--\w+", text(readme))):
+        assert re.search(rf"{flag}\b", known), flag
+
+
+def commands(readme: str) -> list[str]:
+    blocks = re.findall(r"```bash\n(.*?)```", text(readme), re.S)
+    lines = [line.split("   #")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line and not line.startswith("#!")]
+
+
+def test_commands_can_be_typed():
+    """Every command of the root README names scripts and flags that are there."""
+    found = commands("README.md")
+    assert len(found) >= 10
+    for command in found:
+        words = re.split(r"\s+|&&", command)
+        scripts = [word for word in words if re.search(r"\.(py|sh)$", word) and "../" not in word]
+        assert all((ROOT / script).is_file() for script in scripts), command
+        known = command.startswith(("bash ", ".venv/bin/python ", "mkdir "))
+        assert known, command
+        match = re.match(r"bash (\S+)/run\.sh(.*)", command)
+        if match and match[1] != "tests" and "../" not in command:
+            defaults, _ = flags.example_of(next((ROOT / match[1]).glob("[wt]*r*.py")))
+            flags.parser(defaults).parse_args(match[2].split())
+
+
+def test_quoted_output_is_what_is_printed(run):
+    """The screen of a run today, numbers aside, is the one that the README shows."""
+    (quoted,) = re.findall(r"\$ bash HogWild/run.sh\n(.*?)\n```", text("README.md"), re.S)
+
+    def shape(screen: str) -> list[str]:
+        lines = [re.sub(r" +", " ", line.strip()) for line in screen.strip().splitlines()]
+        lines = [re.sub(r"results in \S+", "results in DIR", line) for line in lines]
+        return sorted({re.sub(r"[\d.,e-]*\d%?", "N", line) for line in lines})
+
+    assert shape(quoted) == shape(run("HogWild").output)
+
+
+def test_every_new_line_of_distribution_is_marked():
+    """Distributed-Setup marks with `# NEW:` the lines that its parent lacks, and no other."""
+    parent = (ROOT / "Non-Distributed-Setup" / "train.py").read_text().splitlines()
+    known = {line.split("  #")[0].strip() for line in parent}
+    child = (ROOT / "Distributed-Setup" / "worker.py").read_text()
+    code = child.split('"""', 2)[2].splitlines()
+    for line in code:
+        bare = line.split("  #")[0].strip()
+        if bare and not bare.startswith("#"):
+            assert ("# NEW:" in line) == (bare not in known), line
+
+
+def test_hogwild_differs_by_its_scheme_alone():
+    a, b = (refresh.code(ROOT / name / "worker.py") for name in ("Distributed-Setup", "HogWild"))
+    changed = [line for line in b if line not in a]
+    assert len(changed) == 3, changed
+    assert len([line for line in a if line not in b]) == 3
+
+
+def test_the_source_is_clean():
+    for words in (["check"], ["format", "--check"]):
+        done = subprocess.run([sys.executable, "-m", "ruff", *words, "."], cwd=ROOT,
+                              capture_output=True, text=True)  # fmt: skip
+        assert done.returncode == 0, done.stdout
