@@ -2,6 +2,6 @@
 
 import os
 
-# Read by TensorFlow's C++ core while it is imported: hide its notices, keep warnings and errors.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+# Read by TensorFlow's C++ core while it is imported: hide its notices and warnings, keep errors.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")

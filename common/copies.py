@@ -4,6 +4,8 @@ One remote transfer costs about a millisecond, whatever it carries, so everythin
 between this worker and one ps travels as one flat tensor.
 """
 
+import functools
+
 import tensorflow.compat.v1 as tf
 
 
@@ -21,6 +23,22 @@ def _flat(tensors) -> tf.Tensor:
 def _shaped(flat: tf.Tensor, params) -> list[tf.Tensor]:
     parts = tf.split(flat, [param.shape.num_elements() for param in params])
     return [tf.reshape(part, param.shape) for part, param in zip(parts, params, strict=True)]
+
+
+def local(params: list[tf.Variable], value: float = 0.0) -> list[tf.Variable]:
+    """This worker's own variables, one of each parameter's shape, on the current device.
+
+    They are local variables: every worker has and initialises its own, and no checkpoint holds
+    them. A failure of a ps, or of this worker, brings them back to `value`.
+    """
+    return [
+        tf.Variable(
+            functools.partial(tf.fill, param.shape, value),
+            trainable=False,
+            collections=[tf.GraphKeys.LOCAL_VARIABLES],
+        )
+        for param in params
+    ]
 
 
 def pull(params: list[tf.Variable]) -> list[tf.Tensor]:

@@ -65,6 +65,22 @@ def scaled(x):
     return x
 
 
+def image(example: tuple[int, ...]) -> tuple[int, int, int]:
+    """Height, width and channels of an example; a flat one is a square picture.
+
+    Raises:
+        SystemExit: with one sentence, where it is no image.
+    """
+    if len(example) == 3:
+        return example
+    if len(example) == 2:
+        return (*example, 1)
+    side = math.isqrt(math.prod(example))
+    if side * side != math.prod(example):
+        fail(f"--model cnn needs images; an example of this data has the shape {list(example)}")
+    return side, side, 1
+
+
 def batches(flags, worker: int = 0, workers: int = 1):
     """This worker's shard as a `tf.data` pipeline on the current device.
 
@@ -212,5 +228,7 @@ def check(flags) -> None:
     example, _, size = describe(flags)
     if math.prod(example) == 0:
         fail(f"--data {flags.data}: an example has the shape {list(example)}")
+    if flags.model == "cnn":
+        image(example)
     if flags.workers > size:
         fail(f"--workers {flags.workers}: the training set has only {size} examples to share out")

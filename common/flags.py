@@ -34,7 +34,8 @@ def number(kind: type, least: float, strict: bool = False):
             value = kind(text)
         except ValueError:
             value = math.nan
-        if not least <= value < 2**53 or (strict and value == least):  # NaN is in no range
+        most = 2**53 if kind is int else math.inf
+        if not least <= value < most or (strict and value == least):  # NaN is in no range
             raise argparse.ArgumentTypeError(f"must be {wanted}, not {text!r}")
         return value
 
@@ -121,10 +122,20 @@ def parser(defaults: dict, description: str = "") -> argparse.ArgumentParser:
         help="private: no other process reaches the run's servers; host: their ports are open "
         "to the network; auto: private where the system allows it (default: auto)",
     )
+    for name, (kind, metavar, text) in OWN_FLAGS.items():
+        if name in defaults:
+            flag(name, kind, defaults[name], metavar, text)
     p.add_argument(
         "--plain", action="store_true", help="no progress bar (default: one, on a terminal)"
     )
     return p
+
+
+# Flags of some schemes, where their DEFAULTS name them: converter, placeholder, help.
+OWN_FLAGS = {
+    "moving_rate": (number(float, 0), "A", "alpha, the elastic exchange (default: 0.9 / workers)"),
+    "momentum": (number(float, 0), "D", "delta, Nesterov's momentum"),
+}
 
 
 def check(flags: argparse.Namespace, defaults: dict, parse: argparse.ArgumentParser) -> None:
@@ -137,6 +148,12 @@ def check(flags: argparse.Namespace, defaults: dict, parse: argparse.ArgumentPar
         parse.error("--ps 0: this example needs a parameter server")
     if flags.target_accuracy is not None and flags.target_accuracy > 1:
         parse.error(f"--target_accuracy {flags.target_accuracy}: must be a share of at most 1")
+    if "moving_rate" in defaults and flags.moving_rate is None:
+        flags.moving_rate = 0.9 / flags.workers
+    if getattr(flags, "moving_rate", 0) > 1:
+        parse.error(f"--moving_rate {flags.moving_rate:g}: must be at most 1")
+    if getattr(flags, "momentum", 0) >= 1:
+        parse.error(f"--momentum {flags.momentum:g}: must be below 1")
     for worker in flags.delay or {}:
         if worker >= flags.workers:
             parse.error(f"--delay {worker}:...: the last worker is {flags.workers - 1}")

@@ -7,7 +7,7 @@ gate stays open: opening it twice, or passing it again after a restart, changes 
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -57,8 +57,9 @@ class Together(tf.train.SessionRunHook):
     again finds open gates, or opens its own again on a ps that was started again.
     """
 
-    def __init__(self, task):
-        self._task = task
+    def __init__(self, task, begin: Sequence[tf.Operation] = ()):
+        """`begin` is run before anybody starts, and again after a recovery."""
+        self._task, self._begin = task, list(begin)
         self._started = False
         self._look = 0.0
         if not task.hosts:
@@ -71,6 +72,7 @@ class Together(tf.train.SessionRunHook):
 
     def after_create_session(self, session, coord):
         """Also after a recovery; who has started once does not wait again."""
+        session.run(self._begin)
         if not self._task.hosts:
             return
         self._ready[self._task.index].open(session)

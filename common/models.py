@@ -11,7 +11,6 @@ import math
 import tensorflow.compat.v1 as tf
 
 from common import data
-from common.flags import fail
 
 
 def _dense_shapes(sizes: list[int]) -> list[list[int]]:
@@ -32,21 +31,10 @@ def shapes(flags) -> list[list[int]]:
         return _dense_shapes([features, classes])
     if flags.model == "mlp":
         return _dense_shapes([features, flags.hidden, classes])
-    height, width, channels = _image(example)
+    height, width, channels = data.image(example)
     pooled = math.ceil(math.ceil(height / 2) / 2) * math.ceil(math.ceil(width / 2) / 2)
     filters = [[3, 3, channels, 16], [16], [3, 3, 16, 32], [32]]
     return filters + _dense_shapes([pooled * 32, classes])
-
-
-def _image(example: tuple[int, ...]) -> tuple[int, int, int]:
-    if len(example) == 3:
-        return example
-    if len(example) == 2:
-        return (*example, 1)
-    side = math.isqrt(math.prod(example))
-    if side * side != math.prod(example):
-        fail(f"--model cnn needs images; an example of this data has the shape {list(example)}")
-    return side, side, 1
 
 
 def create(flags) -> list[tf.Variable]:
@@ -84,7 +72,7 @@ def logits(model: str, params: list, x: tf.Tensor) -> tf.Tensor:
     """
     if model == "cnn":
         if x.shape.rank != 4:
-            x = tf.reshape(x, [-1, *_image(tuple(x.shape[1:].as_list()))])
+            x = tf.reshape(x, [-1, *data.image(tuple(x.shape[1:].as_list()))])
         for filters, biases in (params[0:2], params[2:4]):
             x = tf.nn.relu(tf.nn.conv2d(x, filters, strides=1, padding="SAME") + biases)
             x = tf.nn.max_pool2d(x, 2, 2, "SAME")

@@ -3,7 +3,7 @@ together with the others, to recover, and to stop together."""
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +90,7 @@ def training(
     number: tf.Tensor,
     pulled_at: tf.Tensor,
     milestones: tuple[list[tf.Tensor], list[tf.Tensor]],
+    begin: Sequence[tf.Operation] = (),
 ) -> Iterator[tf.train.MonitoredSession]:
     """A monitored session for the training loop; on leaving it, the run's results are written.
 
@@ -102,6 +103,7 @@ def training(
         pulled_at: how many updates there had been when the parameters were pulled.
         milestones: what is there when the pull is over, and when the computing is over; they part
             the step's time into pull, compute and push.
+        begin: run before the first step, and again after a recovery, when the parameters are there.
 
     Yields:
         The session. It stops when `global_step` reaches `--steps`, or the test accuracy
@@ -113,7 +115,7 @@ def training(
     flags = task.flags
     folder = results.create(flags.results)
     saver = tf.train.Saver(tf.global_variables(), max_to_keep=2)
-    together = Together(task)
+    together = Together(task, begin)
     tf.summary.scalar("loss", loss)
     all_hooks = [
         tf.train.StopAtStepHook(last_step=flags.steps),
@@ -199,9 +201,16 @@ def _check_checkpoint(directory: str) -> None:
 
 
 def _only_our_lines() -> None:
-    """Of TensorFlow's own log, the steps and what is worse than information."""
+    """Of TensorFlow's own log, the steps and what is worse than advice to its developers."""
+
+    def ours(record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        return text.startswith("[worker") or (
+            record.levelno > logging.INFO and "is deprecated" not in text
+        )
+
     tf.logging.set_verbosity(tf.logging.INFO)
     logger = tf.get_logger()
-    logger.addFilter(lambda r: r.levelno > logging.INFO or r.getMessage().startswith("[worker"))
+    logger.addFilter(ours)
     for handler in logger.handlers:
         handler.setFormatter(logging.Formatter("%(message)s"))

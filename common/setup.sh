@@ -40,7 +40,7 @@ setup_lock() {
   { exec 9>"$venv.lock"; } 2>/dev/null ||
     setup_fail "cannot write to $root: copy it to a folder of your own, or set PYTHON to a" \
       "Python that has the packages"
-  "$1" -c '
+  "$python" -c '
 import fcntl, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 try:
@@ -75,27 +75,29 @@ setup_why() {
   fi
 }
 
-# One line on how far pip is.
+# One line on how far pip is: it names the pins that this machine does not need, then what it gets.
 setup_progress() {
-  local total
-  total=$(sed -n 's/==.*//p' "$common/requirements.txt" | sort -u | wc -l)
   set -- "$venv"/lib/python*/site-packages/*.dist-info
-  awk -v total=$((total)) -v installed=$# '
-    /^(Collecting|Processing) / { found++; what = $2 }
-    /^ *(Downloading|Using cached) .*\.whl/ { got++; what = $0 }
+  awk -v pins="$(grep -c '==' "$common/requirements.txt")" -v installed=$(($# - 1)) '
+    /^Ignoring / { pins-- }
+    /^Collecting / { found++ }
+    /^Processing / { found++; got++; what = $2; size = "" }
+    /^ *Downloading .*\.whl \(/ { got++; what = $2; size = $(NF - 1) " " $NF }
+    /^ *Using cached .*\.whl \(/ { got++; what = $3; size = "" }
     /^Installing collected/ { installing = 1 }
     END {
-      sub(/.*\//, "", what); sub(/^ *(Downloading|Using cached) /, "", what)
-      if (installing) printf "installing: %d of about %d packages\n", installed, total
-      else if (found) printf "downloading: %d of about %d packages, %s\n", found, total, what
+      sub(/.*\//, "", what)
+      sub(/-(py|cp)[0-9].*/, "", what)
+      if (installing) printf "installing: %d of %d packages\n", installed, pins
+      else if (got) printf "downloading: %d of %d packages: %s %s\n", got, pins, what, size
+      else if (found) printf "looking up: %d of %d packages\n", found, pins
     }' "$log" 2>/dev/null
 }
 
-# Shows the progress of process $1 while it runs, and ends it when this shell was killed.
+# Shows the progress while process $1 runs.
 setup_watch() {
-  local i=0 text shown=""
+  local i=0 text="" shown=""
   while kill -0 "$1" 2>/dev/null; do
-    kill -0 $$ 2>/dev/null || kill "$1" 2>/dev/null
     text=$(setup_progress)
     if [ -n "$text" ] && [ -t 2 ]; then printf '\r  %-74.74s' "$text" >&2
     elif [ "$text" != "$shown" ] && [ $((i++ % 30)) -eq 0 ]; then echo "  $text" >&2; shown=$text; fi
@@ -104,16 +106,25 @@ setup_watch() {
   if [ -n "$text" ] && [ -t 2 ]; then echo >&2; fi
 }
 
-# Runs a command with its output in the log. What it unpacks goes with .venv, should it be stopped.
+# Runs a command with its output in the log; it does not outlive this shell, whatever ends that.
 setup_run() {
   local pid status
   mkdir -p "$venv/tmp"
-  TMPDIR=$venv/tmp PIP_USER=0 "$@" </dev/null >"$log" 2>&1 &
+  TMPDIR=$venv/tmp PIP_USER=0 "$python" -c '
+import os, subprocess, sys, time
+os.setpgid(0, 0)
+job = subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL)
+while job.poll() is None:
+    if os.getppid() != int(sys.argv[1]):
+        os.killpg(0, 9)
+    time.sleep(0.1)
+sys.exit(job.returncode)
+' $$ "$@" >"$log" 2>&1 &
   pid=$!
   trap 'setup_stop $pid 130' INT
   trap 'setup_stop $pid 143' TERM HUP
   setup_watch "$pid" &
-  wait "$pid" 2>/dev/null
+  wait "$pid"
   status=$?
   trap - INT TERM HUP
   wait
@@ -122,18 +133,19 @@ setup_run() {
 
 setup_stop() {
   trap '' INT TERM HUP
-  kill "$1" 2>/dev/null
-  wait 2>/dev/null
+  { kill -9 -- "-$1" || kill -9 "$1"; wait; } 2>/dev/null
   echo "error: the set-up was interrupted: start it again to complete it" >&2
   exit "$2"
 }
 
 setup_make() {
-  local python=$1 free moved_from
+  local free moved_from
   if [ -d "$venv" ] && { [ -e "$venv/.unfinished" ] || ! "$venv/bin/python" -c 'import pip' 2>/dev/null; }; then
     [ -e "$venv/.stamp" ] || [ -e "$venv/.unfinished" ] ||
       setup_fail "$venv is not of this set-up's making and has no pip: remove it, or set PYTHON"
-    rm -rf "$venv"  # interrupted, or its Python is gone
+    echo "Removing $venv: its set-up was interrupted, or its Python is gone." >&2
+    touch "$venv/.unfinished"  # to the end, should this be interrupted too
+    rm -rf "$venv"/[!.]* "$venv"
   fi
   if [ -d "$venv" ]; then
     echo "Bringing $venv up to date." >&2
@@ -175,8 +187,8 @@ if [ -z "${PYTHON:-}" ]; then
   PYTHON=$venv/bin/python
   if ! setup_ready; then
     python=$(setup_find_python) || exit 2
-    setup_lock "$python"
-    setup_ready || setup_make "$python"
+    setup_lock
+    setup_ready || setup_make
     exec 9>&-
     rm -f "$venv.lock"
   fi

@@ -1,0 +1,79 @@
+"""AEAMSGD: elastic averaging with Nesterov momentum (Zhang et al. 2015, arXiv 1412.6651, Alg. 2).
+
+Every worker, again and again, waiting for nobody:
+
+    pull   w~, and with x = w:  e = alpha (x - w~),  w <- w - e
+    push   w~ <- w~ + e
+    local  T times on a fresh mini-batch:  v <- delta v - eta g,  w <- w + v,
+           the first g at x + delta v, the others at w + delta v
+
+Each worker keeps its own w and v for ever; alpha is --moving_rate, delta is --momentum.
+"""
+
+from common import cluster, data, models, session  # first: it quietens TensorFlow's start
+from common import copies
+import tensorflow.compat.v1 as tf
+
+DEFAULTS = {
+    "workers": 2,
+    "ps": 1,
+    "steps": 400,
+    "window": 10,
+    "learning_rate": 0.2,
+    "moving_rate": None,
+    "momentum": 0.9,
+}
+
+# 1. Who am I? The flags, or TF_CONFIG, say which task of which cluster.
+tf.disable_eager_execution()  # graphs and sessions; the README says why
+task = cluster.Task.from_flags("worker", DEFAULTS)
+flags = task.flags
+
+# 2. This task's server: the others reach this process through it, and it reaches them.
+server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
+
+# 3. The global parameters w~, and the count of their updates, live on the parameter servers.
+on_ps = tf.train.replica_device_setter(cluster=task.cluster)
+with tf.device(on_ps):
+    params = models.create(flags)
+    global_step = tf.train.get_or_create_global_step()
+
+with tf.device(task.device):
+    # 4. This worker's shard of the data: examples k, k + n, k + 2n, ... for worker k of n.
+    next_batch = data.batches(flags, worker=task.index, workers=task.workers)
+
+    # 5. The scheme. This worker's own w, equal to w~ when the session begins.
+    own = copies.local(params)
+    velocity = copies.local(params)
+    begin = [w.assign(p) for w, p in zip(own, copies.pull(params))]
+    begin += [v.assign(tf.zeros_like(v)) for v in velocity]
+
+    # Pull w~; with x = w: e = alpha (x - w~)
+    pulled_at = global_step.read_value()
+    pulled = copies.pull(params)
+    x = [w.read_value() for w in own]
+    update = [flags.moving_rate * (w - center) for w, center in zip(x, pulled)]
+    pushed = copies.push(update, params)
+
+    # w <- w - e; T local steps, each on a fresh batch: v <- delta v - eta g, w <- w + v,
+    # the first g at x + delta v, the others at w + delta v
+    def local_step(t, loss, w, at, v):
+        ahead = [p + flags.momentum * m for p, m in zip(at, v)]
+        loss, grads = models.gradients(flags.model, ahead, next_batch())
+        v = [flags.momentum * m - flags.learning_rate * g for m, g in zip(v, grads)]
+        w = [p + m for p, m in zip(w, v)]
+        return t + 1, loss, w, w, v
+
+    start = 0, 0.0, [p - e for p, e in zip(x, update)], x, [v.read_value() for v in velocity]
+    _, loss, w, _, v = tf.while_loop(lambda t, *_: t < flags.window, local_step, start)
+    keep = [variable.assign(value) for variable, value in zip(own + velocity, w + v)]
+
+# Push: w~ <- w~ + e, whenever it arrives, without a lock.
+number = session.next_update(global_step, flags, after=pushed)
+with tf.control_dependencies([number]):
+    step = tf.group(*[p.assign_add(e) for p, e in zip(params, pushed)], *keep)
+
+# 6. The session, with TensorFlow's standard hooks. 7. The loop.
+with session.training(task, server, params, loss, number, pulled_at, (pulled, keep), begin) as sess:
+    while not sess.should_stop():
+        sess.run(step)
