@@ -64,8 +64,11 @@ with tf.device(task.device):
         w = [p + m for p, m in zip(w, v)]
         return t + 1, loss, w, w, v
 
+    def more(t, *_):
+        return t < flags.window
+
     start = 0, 0.0, [p - e for p, e in zip(x, update)], x, [v.read_value() for v in velocity]
-    _, loss, w, _, v = tf.while_loop(lambda t, *_: t < flags.window, local_step, start)
+    _, loss, w, _, v = tf.while_loop(more, local_step, start, parallel_iterations=1)
     keep = [variable.assign(value) for variable, value in zip(own + velocity, w + v)]
 
 # Push: w~ <- w~ + e, whenever it arrives, without a lock.

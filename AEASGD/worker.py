@@ -57,8 +57,11 @@ with tf.device(task.device):
         w = [p - flags.learning_rate * g for p, g in zip(w, grads)]
         return t + 1, loss, w, w
 
+    def more(t, *_):
+        return t < flags.window
+
     start = 0, 0.0, [p - e for p, e in zip(x, update)], x
-    _, loss, w, _ = tf.while_loop(lambda t, *_: t < flags.window, local_step, start)
+    _, loss, w, _ = tf.while_loop(more, local_step, start, parallel_iterations=1)
     keep = [variable.assign(value) for variable, value in zip(own, w)]
 
 # Push: w~ <- w~ + e, whenever it arrives, without a lock.

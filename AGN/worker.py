@@ -42,8 +42,11 @@ with tf.device(task.device):
         total = [s + g for s, g in zip(total, grads)]
         return t + 1, loss, w, total
 
+    def more(t, *_):
+        return t < flags.window
+
     start = 0, 0.0, pulled, [tf.zeros_like(p) for p in pulled]
-    _, loss, _, total = tf.while_loop(lambda t, *_: t < flags.window, local_step, start)
+    _, loss, _, total = tf.while_loop(more, local_step, start, parallel_iterations=1)
     update = [s / flags.window for s in total]  # a = (1/T) sum g_t
     pushed = copies.push(update, params)
 

@@ -49,8 +49,11 @@ with tf.device(task.device):
         total = [s + g for s, g in zip(total, grads)]
         return t + 1, loss, w, total, h
 
+    def more(t, *_):
+        return t < flags.window
+
     start = 0, 0.0, pulled, [tf.zeros_like(p) for p in pulled], [a.read_value() for a in own]
-    _, loss, _, total, h = tf.while_loop(lambda t, *_: t < flags.window, local_step, start)
+    _, loss, _, total, h = tf.while_loop(more, local_step, start, parallel_iterations=1)
     update = total  # a = sum g_t
     pushed = copies.push(update, params)
     keep = [a.assign(value) for a, value in zip(own, h)]

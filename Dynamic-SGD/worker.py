@@ -41,8 +41,11 @@ with tf.device(task.device):
         w = [p - flags.learning_rate * g for p, g in zip(w, grads)]
         return t + 1, loss, w
 
+    def more(t, *_):
+        return t < flags.window
+
     start = 0, 0.0, pulled
-    _, loss, w = tf.while_loop(lambda t, *_: t < flags.window, local_step, start)
+    _, loss, w = tf.while_loop(more, local_step, start, parallel_iterations=1)
     update = [new - old for new, old in zip(w, pulled)]  # d = w - w_pulled
     pushed = copies.push(update, params)
 

@@ -19,8 +19,35 @@ class Stopped(Exception):
     """A signal asks the launcher to stop."""
 
 
+class Failed(Exception):
+    """The run cannot be completed: what the screen ends with, and the exit code."""
+
+
 def main(arguments: list[str]) -> int:
     """Runs an example. Returns the exit code: 0 when every worker finished and all is written."""
+
+    def stop(number, frame):
+        raise Stopped(signal.Signals(number))
+
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        run = prepare(arguments)
+        run.train()
+        run.write()
+    except Failed as failed:
+        message, code = failed.args
+        print(message, flush=True)
+        return code
+    except Stopped as stopped:
+        (number,) = stopped.args
+        print(f"\nstopped by {number.name}; nothing is left running", flush=True)
+        return 128 + number
+    return 0
+
+
+def prepare(arguments: list[str]) -> "Run":
+    """All that can be wrong before anything starts; an earlier run's results are removed last."""
     folder = Path(arguments[0]).resolve()
     script = next((p for n in ("worker.py", "train.py") if (p := folder / n).is_file()), None)
     if script is None:
@@ -31,15 +58,15 @@ def main(arguments: list[str]) -> int:
     flags.check(options, defaults, parser)
     if options.results is None:
         options.results = str(folder / "results" / results.now())
-    where = results.create(options.results)
-    results.clear(where)
-    (where / "logs").mkdir(exist_ok=True)
+    results.create(Path(options.results, "logs"))
     if options.checkpoint_dir is None:
-        options.checkpoint_dir = str(where / "checkpoints")
+        options.checkpoint_dir = str(Path(options.results, "checkpoints"))
+    results.create(options.checkpoint_dir, "--checkpoint_dir")
     data.prepare(options)
     private = network.choose(options.network, print) == "private"
     data.check(options)
-    return Run(folder, script, options, arguments[1:], private).run()
+    results.clear(Path(options.results))
+    return Run(folder, script, options, arguments[1:], private)
 
 
 class Run:
@@ -69,12 +96,8 @@ class Run:
             "PYTHONUNBUFFERED": "1",
         }
 
-    def run(self) -> int:
-        def stop(number, frame):
-            raise Stopped(signal.Signals(number).name)
-
-        signal.signal(signal.SIGINT, stop)
-        signal.signal(signal.SIGTERM, stop)
+    def train(self) -> None:
+        """From the first start until every process is gone, whatever happens in between."""
         self.group = Group()
         try:
             self.deadline = time.monotonic() + self.options.timeout
@@ -83,30 +106,20 @@ class Run:
             from common import screen  # after the start: importing it takes a while
 
             with screen.Screen(self.where, self.options) as shown:
-                ended = self._watch(shown)
-            if ended:
-                print(ended, flush=True)
-                return 1
-        except Stopped as stopped:
-            print(f"\nstopped by {stopped}; nothing is left running", flush=True)
-            return 130 if str(stopped) == "SIGINT" else 143
+                self._watch(shown)
         finally:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            handlers = [signal.signal(s, signal.SIG_IGN) for s in (signal.SIGINT, signal.SIGTERM)]
             self.group.kill()
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        summary = self._write()
-        screen.table(summary, self.where)
-        return 0
+            for number, handler in zip((signal.SIGINT, signal.SIGTERM), handlers):
+                signal.signal(number, handler)
 
-    def _watch(self, shown) -> str:
-        """Returns when all tasks have ended well, or the message with which the run fails."""
+    def _watch(self, shown) -> None:
+        """Returns when all tasks have ended well; raises `Failed` when the run cannot."""
         while any(task.exit_code is None for task in self.tasks):
             if time.monotonic() > self.deadline:
                 if all(task.exit_code == 0 for task in self.workers):
-                    return ""
-                return self._timed_out()
+                    return
+                raise Failed(self._timed_out(), 1)
             try:
                 task, code = self.group.exits.get(timeout=0.2)
             except queue.Empty:
@@ -120,20 +133,21 @@ class Run:
                     self.deadline = min(self.deadline, time.monotonic() + 5)
                 continue
             if task.exit_code == 2:
-                return task.error_line() or task.last_lines()
+                raise Failed(task.error_line() or task.last_lines(), 2)
             how = f"{task.name} {describe_exit(task.exit_code)}"
             if task.exit_code > 0:
-                return f"{how}; {results.shown(task.log)} ends with\n\n{task.last_lines()}"
+                log = results.shown(task.log)
+                raise Failed(f"{how}; {log} ends with\n\n{task.last_lines()}", 1)
             if task.restarts == self.options.max_restarts:
-                return (
+                raise Failed(
                     f"{results.shown(task.log)} ends with\n\n{task.last_lines()}\n\nerror: {how}, "
-                    f"and --max_restarts {self.options.max_restarts} is used up"
+                    f"and --max_restarts {self.options.max_restarts} is used up",
+                    1,
                 )
             task.restarts += 1
             shown.say(f"{how}: started again ({task.restarts} of {self.options.max_restarts})")
             self.group.start(task, self.env)
         shown.update(last=True)
-        return ""
 
     def _timed_out(self) -> str:
         logs = self.where / "logs"
@@ -144,20 +158,20 @@ class Run:
                 return f"{after} {task.name} had not come up at {address}; see {log}"
         return f"{after} the run was not over: give it more time, or see {results.shown(logs)}"
 
-    def _write(self) -> dict:
-        """summary.json and curves.png, from what the tasks left."""
+    def write(self) -> None:
+        """summary.json and curves.png, from what the tasks left; then the screen's last lines."""
+        from common import plots, screen
+
         tasks = [
             {"job": t.job, "index": t.index, "exit_code": t.exit_code, "restarts": t.restarts}
             for t in self.tasks
         ]
         size = data.describe(self.options).size
         summary = results.summarise(self.where, self.folder.name, vars(self.options), tasks, size)
-        from common import plots
-
         plots.curves(self.where, summary)
         text = json.dumps(summary, indent=2) + "\n"
         results.write(self.where / "summary.json", lambda path: path.write_text(text))
-        return summary
+        screen.table(summary, self.where)
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from pathlib import Path
 from common.flags import fail
 
 
-def create(folder: str) -> Path:
-    """Makes the results folder; one sentence and exit code 2 where nothing can be written."""
+def create(folder: str | Path, flag: str = "--results") -> Path:
+    """Makes a folder; one sentence naming `flag`, and exit code 2, where it cannot be written."""
     path = Path(folder)
     probe = path / f".probe-{os.getpid()}"
     try:
@@ -28,7 +28,7 @@ def create(folder: str) -> Path:
         probe.write_text("")
         probe.unlink()
     except OSError as error:
-        fail(f"cannot write the results to {folder} ({error.strerror}): name another --results")
+        fail(f"cannot write to {folder} ({error.strerror}): name another {flag}")
     return path
 
 

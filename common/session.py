@@ -188,7 +188,7 @@ def _check_checkpoint(directory: str) -> None:
     """Ends the process with one sentence if the newest checkpoint is of another model."""
     newest = tf.train.latest_checkpoint(directory)
     if newest is None:
-        results.create(directory)
+        results.create(directory, "--checkpoint_dir")
         return
     saved = tf.train.load_checkpoint(newest).get_variable_to_shape_map()
     for variable in tf.global_variables():

@@ -41,20 +41,25 @@ setup_lock() {
     setup_fail "cannot write to $root: copy it to a folder of your own, or set PYTHON to a" \
       "Python that has the packages"
   "$python" -c '
-import fcntl, signal, sys
+import fcntl, os, signal, sys, time
 signal.signal(signal.SIGINT, signal.SIG_DFL)
-try:
-    fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)
-except BlockingIOError:
-    print("Another set-up is at work here: waiting for it.", file=sys.stderr, flush=True)
-    fcntl.flock(9, fcntl.LOCK_EX)
-except OSError:
-    pass  # this file system has no locks
+shell, waiting = os.getppid(), False
+while os.getppid() == shell:
+    try:
+        fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        break
+    except BlockingIOError:
+        if not waiting:
+            print("Another set-up is at work here: waiting for it.", file=sys.stderr, flush=True)
+        waiting = True
+        time.sleep(0.2)
+    except OSError:  # this file system has no locks
+        break
 '
 }
 
-setup_free() {  # megabytes; a mount point's name may hold spaces, so look for the "12%"
-  df -Pk "$root" | awk 'NR == 2 { for (i = 2; i <= NF; i++) if ($i ~ /^[0-9]+%$/) print int($(i - 1) / 1024) }'
+setup_free() {  # megabytes; a mount point's name may hold spaces, so look left of the "12%"
+  df -Pk "$root" | awk 'NR == 2 && sub(/ +[0-9]+%.*/, "") { print int($NF / 1024) }'
 }
 
 # Why the command failed whose output is in the log.
@@ -63,7 +68,8 @@ setup_why() {
   free=$(setup_free)
   if grep -qi "No space left" "$log" || [ "${free:-9999}" -lt 20 ]; then
     echo "the disk is full: make room in $root"
-  elif grep -qiE "Failed to establish|Temporary failure|ConnectionError|timed out|unreachable|ProxyError" "$log"
+  elif grep -qE "Failed to establish|Temporary failure|Connection|timed out|unreachable|ProxyError" \
+    "$log"
   then
     echo "the packages cannot be downloaded: connect this machine to the network, or tell pip of a" \
       "proxy or an index that it can reach"
@@ -113,13 +119,13 @@ setup_run() {
   TMPDIR=$venv/tmp PIP_USER=0 "$python" -c '
 import os, subprocess, sys, time
 os.setpgid(0, 0)
-job = subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL)
+shell, job = os.getppid(), subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
 while job.poll() is None:
-    if os.getppid() != int(sys.argv[1]):
+    if os.getppid() != shell:
         os.killpg(0, 9)
     time.sleep(0.1)
 sys.exit(job.returncode)
-' $$ "$@" >"$log" 2>&1 &
+' "$@" >"$log" 2>&1 &
   pid=$!
   trap 'setup_stop $pid 130' INT
   trap 'setup_stop $pid 143' TERM HUP
@@ -128,6 +134,7 @@ sys.exit(job.returncode)
   status=$?
   trap - INT TERM HUP
   wait
+  rm -rf "$venv/tmp"
   return $status
 }
 
@@ -140,7 +147,9 @@ setup_stop() {
 
 setup_make() {
   local free moved_from
-  if [ -d "$venv" ] && { [ -e "$venv/.unfinished" ] || ! "$venv/bin/python" -c 'import pip' 2>/dev/null; }; then
+  if [ -d "$venv" ] &&
+    { [ -e "$venv/.unfinished" ] || ! "$venv/bin/python" -c 'import pip' 2>/dev/null; }
+  then
     [ -e "$venv/.stamp" ] || [ -e "$venv/.unfinished" ] ||
       setup_fail "$venv is not of this set-up's making and has no pip: remove it, or set PYTHON"
     echo "Removing $venv: its set-up was interrupted, or its Python is gone." >&2
@@ -167,19 +176,20 @@ setup_make() {
     grep -q "^Installing collected" "$log" || rm -f "$venv/.unfinished"  # it is as it was
     setup_fail "set-up failed because $(setup_why) (details: $log)"
   fi
-  # The .pth lets `python HogWild/worker.py`, started by hand, find common/; scripts name their place.
+  # The .pth lets `python HogWild/worker.py`, started by hand, find common/; the scripts in bin/
+  # name the folder they were made in.
   "$venv/bin/python" -c '
 import pathlib, sys, sysconfig
 root, moved_from = sys.argv[1:]
 site = pathlib.Path(sysconfig.get_path("purelib"))
 (site / "distributed-tensorflow-examples.pth").write_text(root + "\n")
-for script in pathlib.Path(sysconfig.get_path("scripts")).iterdir():
-    if moved_from not in ("", root) and script.is_file() and not script.is_symlink():
+scripts = pathlib.Path(sysconfig.get_path("scripts")).iterdir()
+for script in scripts if moved_from not in ("", root) else ():
+    if script.is_file() and not script.is_symlink():
         content = script.read_bytes()
         script.write_bytes(content.replace(moved_from.encode(), root.encode()))
 ' "$root" "${moved_from:-}" || setup_fail "cannot write to $venv: remove it and start again"
-  rm -rf "$venv/tmp" "$log"
-  setup_wanted >"$venv/.stamp" && rm -f "$venv/.unfinished"
+  setup_wanted >"$venv/.stamp" && rm -f "$venv/.unfinished" "$log"
   echo "Set-up is complete." >&2
 }
 

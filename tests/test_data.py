@@ -1,0 +1,613 @@
+"""The data: every example once, in the hands of one worker, and whole or not at all."""
+
+import contextlib
+import gzip
+import hashlib
+import http.server
+import io
+import pickle
+import re
+import subprocess
+import tarfile
+import threading
+import time
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+from conftest import ROOT, environment
+from sklearn.datasets import load_digits
+
+from common import data, download
+from common.flags import parser
+
+tf.disable_eager_execution()
+DEFAULTS = {"workers": 2, "ps": 1, "steps": 10, "learning_rate": 0.1}
+
+
+def flags(*given):
+    return parser(DEFAULTS).parse_args([str(value) for value in given])
+
+
+def one_sentence(text: str, *words: str) -> str:
+    assert re.fullmatch(r"error: .+\n", text), text
+    for word in words:
+        assert word in text
+    return text
+
+
+def arrays(train: int = 12, test: int = 4, classes: int = 3, shape=(5,)) -> dict[str, np.ndarray]:
+    """A small good .npz; example k of the training set is full of k."""
+    x_train = np.stack([np.full(shape, k, np.float32) for k in range(train)])
+    return {
+        "x_train": x_train,
+        "y_train": np.arange(train) % classes,
+        "x_test": np.full((test, *shape), 0.25, np.float32),
+        "y_test": np.arange(test) % classes,
+    }
+
+
+@pytest.fixture
+def npz(tmp_path):
+    """Writes an .npz of `arrays` with some of them replaced, or left out where None."""
+
+    def _npz(name="set.npz", base=None, **changed):
+        content = (base or arrays()) | changed
+        path = tmp_path / name
+        np.savez(path, **{key: value for key, value in content.items() if value is not None})
+        return path
+
+    return _npz
+
+
+# Shards
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 5])
+@pytest.mark.parametrize("name", ["digits", "npz"])
+def test_shards_are_every_nth_example_disjoint_and_together_complete(npz, name, workers):
+    options = flags("--data", name if name == "digits" else npz())
+    x, labels = data.load(options, "train")
+    seen = np.full(len(labels), -1)
+    for worker in range(workers):
+        own, own_labels = data.load(options, "train", worker, workers)
+        numbers = np.arange(worker, len(labels), workers)  # k, k + n, k + 2n, ...
+        np.testing.assert_array_equal(own, x[numbers])
+        np.testing.assert_array_equal(own_labels, labels[numbers])
+        assert (seen[numbers] == -1).all()
+        seen[numbers] = worker
+    assert (seen >= 0).all()
+
+
+def test_digits_are_scikit_learns_with_every_fifth_for_testing():
+    source = load_digits()
+    test = np.arange(1797) % 5 == 0
+    for part, chosen in (("train", ~test), ("test", test)):
+        x, labels = data.load(flags(), part)
+        assert (x.dtype, labels.dtype) == (np.float32, np.int64)
+        assert (x.min(), x.max()) == (0, 1)
+        np.testing.assert_array_equal(x, source.images[chosen] / 16)
+        np.testing.assert_array_equal(labels, source.target[chosen])
+
+
+def test_synthetic_can_be_learnt_and_depends_on_the_seed():
+    x, labels = data.load(flags("--data", "synthetic"), "train")
+    assert x.dtype == np.float32
+    assert x.min() >= 0
+    assert x.max() <= 1
+    means = np.stack([x[:2000][labels[:2000] == c].mean(axis=0) for c in range(10)])
+    test, test_labels = data.load(flags("--data", "synthetic"), "test")
+    nearest = ((test[:200, None] - means) ** 2).sum(axis=2).argmin(axis=1)
+    assert (nearest == test_labels[:200]).mean() > 0.9  # the test set has the same prototypes
+    assert not np.array_equal(test[:100], x[:100])
+    again, _ = data.load(flags("--data", "synthetic"), "test")
+    other, _ = data.load(flags("--data", "synthetic", "--seed", 1), "test")
+    np.testing.assert_array_equal(again, test)
+    assert not np.array_equal(other, test)
+
+
+@pytest.mark.parametrize("name", ["digits", "synthetic", "npz", "images.npz"])
+def test_description_and_data_agree(npz, name):
+    if name == "npz":
+        name = npz()
+    elif name == "images.npz":
+        name = npz(base=arrays(shape=(4, 3, 2), classes=4))
+    options = flags("--data", name)
+    x, labels = data.load(options, "train")
+    assert data.describe(options) == (x.shape[1:], labels.max() + 1, len(labels)) == (
+        x.shape[1:], len(np.unique(labels)), len(x))  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64, np.uint8])
+def test_an_npz_is_used_as_it_is(npz, kind):
+    """No scaling, whatever the type: the file says what the features are."""
+    given = np.array([[0, 1], [200, 3], [7, 255]], kind)
+    path = npz(x_train=given, y_train=np.arange(3), x_test=given, y_test=np.arange(3))
+    x, labels = data.load(flags("--data", path), "train")
+    assert (x.dtype, labels.dtype) == (np.float32, np.int64)
+    np.testing.assert_array_equal(x, given)
+    (batch, _), *_ = fetch_batches(flags("--data", path, "--batch_size", 0), 1)
+    np.testing.assert_array_equal(batch, given)
+    np.testing.assert_array_equal(data.scaled(x), given)
+
+
+# Faults of an .npz
+
+FAULTS = {
+    "no x_test": ({"x_test": None}, ("lacks x_test", "save x_train, y_train, x_test, y_test")),
+    "nothing": (dict.fromkeys(arrays()), ("lacks x_train, y_train, x_test, y_test",)),
+    "lengths": ({"y_train": np.arange(11) % 3}, ("x_train (12, 5)", "y_train (11,)")),
+    "test lengths": ({"x_test": np.zeros((3, 5))}, ("x_test (3, 5)", "y_test (4,)")),
+    "label columns": ({"y_train": np.zeros((12, 1), int)}, ("y_train (12, 1)",)),
+    "a number per example": ({"x_train": np.zeros(12)}, ("x_train (12,)",)),
+    "float labels": ({"y_train": np.zeros(12)}, ("y_train", "integers")),
+    "negative labels": ({"y_test": np.array([0, 1, -1, 0])}, ("y_test", "0, 1, 2")),
+    "NaN": ({"x_train": np.full((12, 5), np.nan)}, ("x_train", "finite numbers")),
+    "infinite": ({"x_test": np.full((4, 5), np.inf)}, ("x_test", "finite numbers")),
+    "text": ({"x_train": np.full((12, 5), "one")}, ("x_train", "finite numbers")),
+    "complex": ({"x_train": np.full((12, 5), 1j)}, ("x_train", "finite numbers")),
+    "shapes": ({"x_test": np.zeros((4, 6))}, ("x_train (5,)", "x_test (6,)", "differ")),
+    "new class": ({"y_test": np.array([0, 1, 2, 7])}, ("y_test", "class 7", "ends at 2")),
+    "objects": ({"x_train": np.array([[None]] * 12)}, ("not a readable .npz", "Object")),
+    "empty": ({"x_train": np.zeros((0, 5)), "y_train": np.zeros(0, int)}, ("x_train (0, 5)",)),
+    "no features": ({n: np.zeros((k, 0)) for n, k in (("x_train", 12), ("x_test", 4))}, ("[0]",)),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_faulty_npz_costs_one_sentence(npz, capsys, fault):
+    changed, words = FAULTS[fault]
+    path = npz(**changed)
+    with pytest.raises(SystemExit) as ended:
+        data.check(flags("--data", path))
+    assert ended.value.code == 2
+    one_sentence(capsys.readouterr().err, f"--data {path}", *words)
+
+
+@pytest.mark.parametrize("content", ["text", "one array", "cut off", "nothing"])
+def test_what_is_no_npz_costs_one_sentence(npz, tmp_path, capsys, content):
+    path = tmp_path / "wrong.npz"
+    if content == "one array":
+        with open(path, "wb") as file:
+            np.save(file, np.zeros((3, 3)))
+    else:
+        whole = npz().read_bytes()
+        path.write_bytes({"text": b"no data", "cut off": whole[:-100], "nothing": b""}[content])
+    with pytest.raises(SystemExit) as ended:
+        data.check(flags("--data", path))
+    assert ended.value.code == 2
+    one_sentence(capsys.readouterr().err, f"--data {path}", "not a readable .npz", "numpy.savez")
+
+
+@pytest.mark.parametrize(("name", "workers"), [("npz", 13), ("digits", 1438)])
+def test_more_workers_than_examples(npz, capsys, name, workers):
+    options = ("--data", npz() if name == "npz" else name, "--workers")
+    data.check(flags(*options, workers - 1))
+    with pytest.raises(SystemExit) as ended:
+        data.check(flags(*options, workers))
+    assert ended.value.code == 2
+    one_sentence(capsys.readouterr().err, f"--workers {workers}", f"only {workers - 1} examples")
+
+
+def test_what_the_model_cannot_read(npz, capsys):
+    path = npz(base=arrays(shape=(35,)))
+    data.check(flags("--data", path))
+    with pytest.raises(SystemExit) as ended:
+        data.check(flags("--data", path, "--model", "cnn"))
+    assert ended.value.code == 2
+    one_sentence(capsys.readouterr().err, "--model cnn needs images", "[35]")
+
+
+def command(*given, folder="HogWild", **env: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        ["bash", str(ROOT / folder / "run.sh"), *map(str, given)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment(no_proxy="127.0.0.1", **env),
+    )
+
+
+@pytest.mark.parametrize("fault", ["lengths", "objects"])
+def test_a_faulty_npz_on_the_command_line(npz, tmp_path, fault):
+    changed, words = FAULTS[fault]
+    path = npz(**changed)
+    finished = command("--data", path, "--results", tmp_path / "results")
+    assert finished.returncode == 2
+    one_sentence(finished.stderr, f"--data {path}", *words)
+    assert not list(tmp_path.glob("results/*.json"))
+
+
+# Batches
+
+
+def fetch_batches(options, count: int, worker: int = 0, workers: int = 1):
+    """What a worker is given in `count` steps: [(x, labels), ...]."""
+    with tf.Graph().as_default():
+        batch = data.batches(options, worker, workers)()
+        with tf.Session() as session:
+            session.run([tf.local_variables_initializer(), tf.tables_initializer()])
+            return [session.run(batch) for _ in range(count)]
+
+
+def numbered(npz, *more, train: int = 12):
+    """Flags for a data set whose examples are numbered by their features."""
+    return flags("--data", npz(base=arrays(train)), *more)
+
+
+def dealt(options, count: int, **worker) -> np.ndarray:
+    """[count, batch]: the numbers of the examples that were dealt out; labels must fit."""
+    batches = fetch_batches(options, count, **worker)
+    for x, labels in batches:
+        assert (x.dtype, labels.dtype) == (np.float32, np.int64)
+        np.testing.assert_array_equal(labels, x[:, 0] % 3)
+    return np.stack([x[:, 0] for x, _ in batches]).astype(int)
+
+
+def test_batch_size_0_is_the_whole_shard_in_order(npz):
+    options = numbered(npz, "--batch_size", 0)
+    np.testing.assert_array_equal(dealt(options, 3), [np.arange(12)] * 3)
+    np.testing.assert_array_equal(dealt(options, 2, worker=1, workers=5), [[1, 6, 11]] * 2)
+    np.testing.assert_array_equal(dealt(options, 2, worker=4, workers=5), [[4, 9]] * 2)
+
+
+def test_each_epoch_holds_every_example_of_the_shard_once_in_a_new_order(npz):
+    options = numbered(npz, "--batch_size", 4, train=24)
+    epochs = dealt(options, 15, worker=1, workers=2).reshape(5, 12)
+    np.testing.assert_array_equal(np.sort(epochs), [np.arange(1, 24, 2)] * 5)
+    orders = {tuple(epoch) for epoch in (*epochs, np.arange(1, 24, 2))}
+    assert len(orders) == 6  # all different, and none the file's
+
+
+def test_examples_from_everywhere_come_at_any_time(npz):
+    order = dealt(numbered(npz, "--batch_size", 300, train=300), 1)[0]
+    assert abs(np.corrcoef(order, np.arange(300))[0, 1]) < 0.2  # a short buffer's order: near 1
+
+
+@pytest.mark.parametrize("size", [5, 20])
+def test_a_batch_size_that_does_not_divide_the_shard_loses_nothing(npz, size):
+    dealt_out = dealt(numbered(npz, "--batch_size", size), 12)
+    assert dealt_out.shape == (12, size)
+    np.testing.assert_array_equal(np.bincount(dealt_out.ravel()), [size] * 12)
+
+
+def test_the_order_is_the_seeds_and_the_workers(npz):
+    def order(seed, worker):
+        options = numbered(npz, "--batch_size", 12, "--seed", seed, train=24)
+        return tuple(dealt(options, 2, worker=worker, workers=2).ravel() // 2)
+
+    assert order(0, 0) == order(0, 0)
+    assert order(3, 1) == order(3, 1)
+    assert len({order(0, 0), order(0, 1), order(3, 0), order(3, 1)}) == 4
+
+
+def loop(options, steps: int, **how) -> np.ndarray:
+    """[steps, batch]: the numbers of the examples that each iteration of a loop is given."""
+    with tf.Graph().as_default():
+        next_batch = data.batches(options)
+
+        def body(t, seen):
+            return t + 1, seen.write(t, next_batch()[0][:, 0])
+
+        start = [0, tf.TensorArray(tf.float32, steps)]
+        seen = tf.while_loop(lambda t, _: t < steps, body, start, **how)[1].stack()
+        with tf.Session() as session:
+            session.run([tf.local_variables_initializer(), tf.tables_initializer()])
+            return session.run(seen).astype(int)
+
+
+def test_a_fresh_batch_in_each_iteration_of_a_loop(npz):
+    dealt_out = loop(numbered(npz, "--batch_size", 3), 8)
+    np.testing.assert_array_equal(np.bincount(dealt_out.ravel()), [2] * 12)  # two epochs
+
+
+def test_iterations_one_after_the_other_get_the_batches_in_the_order_of_the_seed(npz):
+    """By default TensorFlow lets several iterations fetch at the same time, in any order."""
+    options = numbered(npz, "--batch_size", 3)
+    np.testing.assert_array_equal(loop(options, 20, parallel_iterations=1), dealt(options, 20))
+
+
+def test_delay_delays_each_of_the_iterations(npz):
+    begun = time.monotonic()
+    loop(numbered(npz, "--batch_size", 3, "--delay", "0:0.05"), 10, parallel_iterations=1)
+    assert time.monotonic() - begun >= 10 * 0.05
+
+
+def test_the_examples_stay_on_this_worker_and_out_of_the_graph(npz):
+    """Local variables: neither saved nor shared; and no graph of the size of the data."""
+    with tf.Graph().as_default() as graph, tf.device("/job:worker/task:1"):
+        batch = data.batches(flags(), 1, 2)()
+        assert tf.global_variables() == tf.trainable_variables() == []
+        assert len(tf.local_variables()) == 2
+        assert {tensor.op.device for tensor in batch} == {"/job:worker/task:1"}
+        assert {v.device for v in tf.local_variables()} == {"/job:worker/task:1"}
+        assert graph.as_graph_def().ByteSize() < 40_000  # the shard has 184,000 bytes
+
+
+def test_delay_delays_every_batch_of_its_worker_alone(npz):
+    def seconds(delay):
+        begun = time.monotonic()
+        dealt(numbered(npz, "--delay", delay, "--batch_size", 2), 3, worker=1, workers=2)
+        return time.monotonic() - begun
+
+    assert seconds("1:0.15") >= 3 * 0.15
+    assert seconds("0:30") < 30
+
+
+# Downloads: a server of our own with tiny files in the publishers' formats
+
+
+def idx(content: np.ndarray) -> bytes:
+    sizes = b"".join(size.to_bytes(4, "big") for size in content.shape)
+    return gzip.compress(bytes([0, 0, 8, content.ndim]) + sizes + content.tobytes())
+
+
+def tar(batches: dict[str, dict]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        for name, batch in batches.items():
+            content = pickle.dumps(batch)
+            member = tarfile.TarInfo(f"cifar-10-batches-py/{name}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return out.getvalue()
+
+
+RNG = np.random.default_rng(0)
+MNIST = {
+    "train": (RNG.integers(0, 256, (30, 28, 28), np.uint8), (np.arange(30) % 10).astype(np.uint8)),
+    "test": (RNG.integers(0, 256, (10, 28, 28), np.uint8), (np.arange(10) % 10).astype(np.uint8)),
+}
+CIFAR = {
+    "train": (RNG.integers(0, 256, (20, 32, 32, 3), np.uint8), np.arange(20) % 10),
+    "test": (RNG.integers(0, 256, (4, 32, 32, 3), np.uint8), np.arange(4)),
+}
+
+
+def cifar_batch(x: np.ndarray, labels: np.ndarray) -> dict:
+    """As published: a row is 1,024 red bytes, then the green, then the blue ones."""
+    rows = np.stack([np.concatenate([image[..., c].ravel() for c in range(3)]) for image in x])
+    return {b"data": rows, b"labels": labels.tolist()}
+
+
+IDX_FILES = {
+    f"{name}-{kind}.gz": idx(MNIST[part][i])
+    for part, name in (("train", "train"), ("test", "t10k"))
+    for i, kind in enumerate(("images-idx3-ubyte", "labels-idx1-ubyte"))
+}
+TAR_FILES = {
+    "cifar-10-python.tar.gz": tar(
+        {
+            f"data_batch_{i + 1}": cifar_batch(*(a[4 * i : 4 * i + 4] for a in CIFAR["train"]))
+            for i in range(5)
+        }
+        | {"test_batch": cifar_batch(*CIFAR["test"])}
+    )
+}
+FILES = {"mnist": IDX_FILES, "fashion_mnist": IDX_FILES, "cifar10": TAR_FILES}
+TRUTH = {"mnist": MNIST, "fashion_mnist": MNIST, "cifar10": CIFAR}
+
+
+class Server:
+    """A web server on this machine.
+
+    Attributes:
+        bodies: path -> content.
+        lengths: path -> a Content-Length that is not true.
+        asked: the paths of all requests.
+        halfway: called when half of a body is sent.
+    """
+
+    def __init__(self):
+        self.bodies: dict[str, bytes] = {}
+        self.lengths: dict[str, int] = {}
+        self.asked: list[str] = []
+        self.halfway = lambda: None
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                outer.asked.append(self.path)
+                body = outer.bodies.get(self.path)
+                if body is None:
+                    self.send_error(404)
+                    return
+                self.send_response(200)
+                self.send_header("Content-Length", outer.lengths.get(self.path, len(body)))
+                self.end_headers()
+                self.wfile.write(body[: len(body) // 2])
+                self.wfile.flush()
+                outer.halfway()
+                self.wfile.write(body[len(body) // 2 :])
+
+            def log_message(self, *_):
+                pass
+
+        self._http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._http.server_port}"
+        threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
+
+    def close(self):
+        self._http.shutdown()
+        self._http.server_close()
+
+
+@pytest.fixture
+def server(monkeypatch, tmp_path):
+    """The publishers' server, as it were: it has the files, and the checksums are theirs."""
+    monkeypatch.setenv("DATA_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with contextlib.closing(Server()) as made:
+        for name, files in FILES.items():
+            made.bodies |= {f"/{name}/{file}": content for file, content in files.items()}
+            sums = {file: hashlib.md5(content).hexdigest() for file, content in files.items()}
+            monkeypatch.setitem(download.SOURCES, name, (f"{made.url}/{name}", sums))
+        yield made
+
+
+def cached(tmp_path) -> dict[str, bytes]:
+    """Every file in the cache, the hidden ones included."""
+    root = tmp_path / "cache"
+    return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_download_gives_the_publishers_arrays_and_is_done_once(server, tmp_path, capsys, name):
+    options = flags("--data", name)
+    data.prepare(options)
+    assert cached(tmp_path) == {f"{name}/{file}": body for file, body in FILES[name].items()}
+    assert sorted(server.asked) == sorted(f"/{name}/{file}" for file in FILES[name])
+    assert capsys.readouterr().out.count("downloading") == len(FILES[name])
+
+    for part, (x, labels) in TRUTH[name].items():
+        measured, measured_labels = data.load(options, part)
+        np.testing.assert_array_equal(data.scaled(measured), x.astype(np.float32) / 255)
+        np.testing.assert_array_equal(measured_labels, labels)
+    (batch, labels), *_ = fetch_batches(options_with(options, batch_size=0), 1)
+    assert batch.dtype == np.float32
+    np.testing.assert_allclose(batch, TRUTH[name]["train"][0] / 255, rtol=1e-6)
+    np.testing.assert_array_equal(labels, TRUTH[name]["train"][1])
+
+    data.prepare(options)
+    assert len(server.asked) == len(FILES[name])  # no request after the first time
+    assert capsys.readouterr().out == ""
+
+
+def options_with(options, **changed):
+    for name, value in changed.items():
+        setattr(options, name, value)
+    return options
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("mnist", 60_000), ("fashion_mnist", 60_000), ("cifar10", 50_000)]
+)
+def test_the_description_of_a_download_is_known_before_it(server, name, size):
+    options = flags("--data", name)
+    example, classes, count = data.describe(options)
+    assert server.asked == []
+    x, labels = data.load(options, "train")
+    assert (example, classes) == (x.shape[1:], labels.max() + 1)
+    assert count == size  # as published; this server's is a tiny one
+
+
+def test_data_url_goes_before_the_publisher(server):
+    server.bodies = {f"/mirror/{file}": body for file, body in IDX_FILES.items()}
+    data.prepare(flags("--data", "mnist", "--data_url", f"{server.url}/mirror/"))
+    assert sorted(server.asked) == sorted(server.bodies)
+
+
+def test_a_task_that_is_started_by_hand_fetches_the_data_itself(server):
+    options = flags("--data", "mnist", "--data_url", f"{server.url}/mnist")
+    x, _ = data.load(options, "train")
+    np.testing.assert_array_equal(x, MNIST["train"][0])
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("other content", ("is not the file it should be", "MD5", "--data_url")),
+        ("empty", ("is not the file it should be", "--data_url")),
+        ("cut off", ("broke off after 20 of 1000 bytes", "run again")),
+        ("404", ("cannot download", "Not Found", "--data_url")),
+    ],
+)
+@pytest.mark.parametrize("name", ["mnist", "cifar10"])
+def test_a_bad_download_costs_one_sentence_and_leaves_nothing(
+    server, tmp_path, capsys, name, fault, words
+):
+    last = list(FILES[name])[-1]
+    path = f"/{name}/{last}"
+    good = server.bodies.pop(path)
+    if fault != "404":
+        bodies = {"other content": good + b"!", "empty": b"", "cut off": good[:20]}
+        server.bodies[path] = bodies[fault]
+    if fault == "cut off":
+        server.lengths[path] = 1000
+    with pytest.raises(SystemExit) as ended:
+        data.prepare(flags("--data", name))
+    assert ended.value.code == 2
+    one_sentence(capsys.readouterr().err, f"{server.url}{path}", *words)
+    before = [file for file in FILES[name] if file != last]
+    assert cached(tmp_path).keys() == {f"{name}/{file}" for file in before}
+
+    server.bodies[path] = good  # and when it is right again, only the missing file is fetched
+    server.lengths.clear()
+    server.asked.clear()
+    data.prepare(flags("--data", name))
+    assert server.asked == [path]
+    assert cached(tmp_path) == {f"{name}/{file}": body for file, body in FILES[name].items()}
+
+
+def test_a_server_that_is_not_there(server, tmp_path, capsys):
+    url = server.url
+    server.close()
+    with pytest.raises(SystemExit) as ended:
+        data.prepare(flags("--data", "mnist", "--data_url", url))
+    assert ended.value.code == 2
+    one_sentence(capsys.readouterr().err, f"cannot download {url}", "refused", "--data_url")
+    assert cached(tmp_path) == {}
+
+
+@pytest.mark.parametrize("url", ["nonsense", "http://", "http://127.0.0.1:99999", "http://a b/"])
+def test_an_address_that_is_none(server, capsys, url):
+    with pytest.raises(SystemExit) as ended:
+        data.prepare(flags("--data", "mnist", "--data_url", url))
+    assert ended.value.code == 2
+    one_sentence(capsys.readouterr().err, f"cannot download {url.rstrip('/')}/", "--data_url")
+
+
+def test_a_damaged_file_is_fetched_again(server, tmp_path, capsys):
+    options = flags("--data", "mnist")
+    data.prepare(options)
+    file = tmp_path / "cache" / "mnist" / "t10k-labels-idx1-ubyte.gz"
+    file.write_bytes(file.read_bytes()[:-1])
+    server.asked.clear()
+    capsys.readouterr()
+    data.prepare(options)
+    assert server.asked == ["/mnist/t10k-labels-idx1-ubyte.gz"]
+    assert f"{file} is damaged" in capsys.readouterr().out
+    assert cached(tmp_path) == {f"mnist/{file}": body for file, body in IDX_FILES.items()}
+
+
+def test_a_cache_that_cannot_be_written(server, tmp_path, monkeypatch, capsys):
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("precious")
+    monkeypatch.setenv("DATA_DIR", str(in_the_way))
+    with pytest.raises(SystemExit) as ended:
+        data.prepare(flags("--data", "mnist"))
+    assert ended.value.code == 2
+    one_sentence(capsys.readouterr().err, "cannot download", str(in_the_way))
+    assert in_the_way.read_text() == "precious"
+
+
+def test_a_file_appears_whole_or_not_at_all(server, tmp_path):
+    """While it comes, however slowly, there is nothing under the name that readers know."""
+    half, go_on = threading.Event(), threading.Event()
+
+    def halfway():
+        half.set()
+        assert go_on.wait(10)
+
+    server.halfway = halfway
+    fetching = threading.Thread(target=data.prepare, args=(flags("--data", "cifar10"),))
+    fetching.start()
+    assert half.wait(10)
+    present = cached(tmp_path)
+    go_on.set()
+    fetching.join(10)
+    assert "cifar10/cifar-10-python.tar.gz" not in present
+    assert cached(tmp_path) == {f"cifar10/{file}": body for file, body in TAR_FILES.items()}
+
+
+def test_a_corrupt_download_on_the_command_line(server, tmp_path):
+    """Our tiny files are not what the publisher's checksum says."""
+    finished = command(
+        "--data", "mnist", "--data_url", f"{server.url}/mnist", "--results", tmp_path / "results",
+        DATA_DIR=str(tmp_path / "cache"),
+    )  # fmt: skip
+    assert finished.returncode == 2
+    one_sentence(finished.stderr, f"{server.url}/mnist/train-images", "MD5", "--data_url")
+    assert server.asked == ["/mnist/train-images-idx3-ubyte.gz"]
+    assert cached(tmp_path) == {}
+    assert not list(tmp_path.glob("results/*.json"))

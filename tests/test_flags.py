@@ -1,0 +1,358 @@
+"""The command line: the same everywhere, and a mistake costs one clear line."""
+
+import ast
+import json
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import ROOT, environment
+
+from common.cluster import Task
+
+SCRIPTS = ("worker.py", "train.py")
+EXAMPLES = sorted(
+    folder.name for folder in ROOT.iterdir() if any((folder / name).is_file() for name in SCRIPTS)
+)
+HOGWILD = {"workers": 2, "ps": 1, "steps": 2000, "learning_rate": 0.2}
+ALONE = HOGWILD | {"workers": 1, "ps": 0}
+
+# The table of the command line: flag -> default. None: an example's own.
+TABLE = {
+    "workers": None,
+    "ps": None,
+    "steps": None,
+    "batch_size": "32",
+    "learning_rate": None,
+    "data": "digits",
+    "data_url": "the publisher of the data",
+    "model": "mlp",
+    "hidden": "128",
+    "seed": "0",
+    "target_accuracy": "none",
+    "delay": "none",
+    "results": "results/<time> in the example",
+    "checkpoint_dir": "in the results",
+    "max_restarts": "3",
+    "timeout": "600",
+    "network": "auto",
+    "plain": "one, on a terminal",
+}
+OWN = ("window", "momentum", "moving_rate", "learning_rates", "backup_workers", "threads")
+
+
+def defaults_of(example: str) -> dict:
+    """`DEFAULTS` as the example's script writes it."""
+    script = next(p for name in SCRIPTS if (p := ROOT / example / name).is_file())
+    return ast.literal_eval(re.search(r"^DEFAULTS = (\{.*?\})", script.read_text(), re.M | re.S)[1])
+
+
+def shown_defaults(text: str) -> dict[str, str | None]:
+    """flag -> its default in a `--help`."""
+    parts = re.split(r"\n  (?:-h, )?--(\w+)", text)
+    pairs = zip(parts[1::2], parts[2::2], strict=True)
+    found = {name: re.search(r"\(default: (.*?)\)", " ".join(part.split())) for name, part in pairs}
+    return {name: match and match[1] for name, match in found.items()}
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory):
+    """A copy of the examples, in which whatever is written shows."""
+    copy = tmp_path_factory.mktemp("house")
+    for name in ("common", *EXAMPLES):
+        ignore = shutil.ignore_patterns("__pycache__", "results")
+        shutil.copytree(ROOT / name, copy / name, ignore=ignore)
+    return copy
+
+
+@pytest.fixture
+def call(house, tmp_path):
+    """Runs the copy's `bash FOLDER/run.sh flags` in a machine without TensorFlow."""
+    poison = tmp_path / "without"
+    poison.mkdir()
+    (poison / "tensorflow.py").write_text("raise SystemExit('TensorFlow was imported')")
+    here = tmp_path / "here"
+    here.mkdir()
+
+    def _call(example, *flags):
+        return subprocess.run(
+            ["bash", str(house / example / "run.sh"), *map(str, flags)],
+            capture_output=True,
+            text=True,
+            cwd=here,
+            timeout=60,
+            env=environment(PYTHONPATH=str(poison), COLUMNS="100"),
+        )
+
+    return _call
+
+
+def files(*folders) -> set[str]:
+    return {str(p) for folder in folders for p in folder.rglob("*") if "__pycache__" not in str(p)}
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_help_lists_every_flag_with_its_default_and_needs_no_tensorflow(call, example):
+    finished = call(example, "--help")
+    assert (finished.returncode, finished.stderr) == (0, "")
+    shown = shown_defaults(finished.stdout)
+    own = defaults_of(example)
+    expected = {name: text or str(own[name]) for name, text in TABLE.items()}
+    assert shown.pop("help") is None
+    for name in filter(own.__contains__, OWN):
+        text = shown.pop(name)
+        if own[name] is None:  # depends on the other flags: must be said in words
+            assert text not in (None, "none", "None")
+        else:
+            assert text == ",".join(map(str, np.atleast_1d(own[name]).tolist()))
+    assert shown == expected
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_help_of_the_task_scripts(monkeypatch, capsys, example):
+    own = defaults_of(example)
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    monkeypatch.setenv("COLUMNS", "100")
+    for script in (ROOT / example).glob("*.py"):
+        job = "ps" if script.name == "ps.py" else "worker"
+        monkeypatch.setattr(sys, "argv", [str(script), "--help"])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(script), run_name="__main__")
+        assert ended.value.code == 0
+        shown = shown_defaults(capsys.readouterr().out)
+        assert {name: shown[name] for name in ("job_name", "task_index", "ps_hosts")} == {
+            "job_name": job,
+            "task_index": "0",
+            "ps_hosts": "localhost:2222",
+        }
+        workers = ["localhost:2223", "localhost:2224"][: own["workers"]]
+        assert shown["worker_hosts"] == ",".join(workers)
+        assert shown.keys() >= TABLE.keys()
+        assert shown["steps"] == str(own["steps"])
+
+
+MISTAKES = [
+    ("HogWild", "--nonsense 3", "unknown flag --nonsense", "--help"),
+    ("HogWild", "--work 3", "unknown flag --work"),  # no abbreviations: they would change meaning
+    ("HogWild", "surplus", "unknown flag surplus"),
+    ("HogWild", "--window 3", "unknown flag --window"),
+    ("AGN", "--window 0", "--window", "1 or more", "'0'"),
+    ("HogWild", "--workers 0", "--workers", "1 or more", "'0'"),
+    ("HogWild", "--steps", "--steps", "expected one argument"),
+    ("HogWild", "--steps x", "--steps", "a whole number", "'x'"),
+    ("HogWild", "--steps -1", "--steps", "1 or more", "'-1'"),
+    ("HogWild", "--steps 1.5", "--steps", "a whole number", "'1.5'"),
+    ("HogWild", "--batch_size -3", "--batch_size", "0 or more", "'-3'"),
+    ("HogWild", "--learning_rate 0", "--learning_rate", "above 0", "'0'"),
+    ("HogWild", "--learning_rate nan", "--learning_rate", "above 0", "'nan'"),
+    ("HogWild", "--learning_rate inf", "--learning_rate", "'inf'"),
+    ("HogWild", "--seed 99999999999999999999", "--seed", "'99999999999999999999'"),
+    ("HogWild", "--delay 1", "--delay", "K:SECONDS", "'1'"),
+    ("HogWild", "--delay 0:0.1,", "--delay", "K:SECONDS"),
+    ("HogWild", "--delay 7:0.1", "--delay 7", "the last worker is 1"),
+    ("HogWild", "--target_accuracy 1.5", "--target_accuracy 1.5", "at most 1"),
+    ("HogWild", "--target_accuracy 0", "--target_accuracy", "above 0"),
+    ("HogWild", "--data nosuch", "--data", "digits, mnist,", "PATH.npz", "'nosuch'"),
+    ("HogWild", "--data missing.npz", "--data", "no file", "here/missing.npz"),
+    ("HogWild", "--data_url http://127.0.0.1:1/", "--data_url", "digits", "leave the flag out"),
+    ("HogWild", "--model resnet", "--model", "linear", "mlp", "cnn", "'resnet'"),
+    ("HogWild", "--network foo", "--network", "auto", "private", "host", "'foo'"),
+    ("HogWild", "--timeout 0", "--timeout", "above 0"),
+    ("HogWild", "--ps 0", "--ps 0", "needs a parameter server"),
+    ("Distributed-Setup", "--workers 2", "--workers 2", "one worker", "HogWild"),
+    ("Non-Distributed-Setup", "--ps 1", "--ps 1", "no parameter server"),
+    ("Non-Distributed-Setup", "--workers 2", "--workers 2", "one worker"),
+]
+
+
+def assert_one_sentence(text: str, *words: str) -> None:
+    """Exactly one line, for the user: no traceback, and it says these things."""
+    assert re.fullmatch(r"error: .+\n", text), text
+    for word in words:
+        assert word in text
+
+
+@pytest.mark.parametrize(("example", "flags", "words"), [(e, f, w) for e, f, *w in MISTAKES])
+def test_a_mistake_costs_one_line_and_writes_nothing(call, house, tmp_path, example, flags, words):
+    before = files(house, tmp_path)
+    finished = call(example, *flags.split())
+    assert finished.returncode == 2
+    assert finished.stdout == ""
+    assert_one_sentence(finished.stderr, *words)
+    assert files(house, tmp_path) == before
+
+
+@pytest.mark.parametrize("below", ["", "deeper", "much/deeper"])
+def test_results_that_cannot_be_written(call, house, tmp_path, below):
+    # Not a matter of permissions, which do not stop root: there is a file in the way.
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("precious")
+    before = files(house, tmp_path)
+    finished = call("HogWild", "--results", in_the_way / below)
+    assert finished.returncode == 2
+    assert finished.stdout == ""
+    assert_one_sentence(finished.stderr, f"cannot write to {in_the_way}", "--results")
+    assert files(house, tmp_path) == before
+    assert in_the_way.read_text() == "precious"
+
+
+@pytest.fixture
+def task(monkeypatch):
+    """`task("worker", "--task_index", 1)` -> the Task that such a script would be."""
+
+    def _task(job, *flags, config=None, defaults=HOGWILD):
+        script = ROOT / "HogWild" / f"{job}.py"
+        monkeypatch.setattr(sys, "argv", [str(script), *map(str, flags)])
+        monkeypatch.delenv("TF_CONFIG", raising=False)
+        if config is not None:
+            text = config if isinstance(config, str) else json.dumps(config)
+            monkeypatch.setenv("TF_CONFIG", text)
+        return Task.from_flags(job, defaults if job == "worker" else None)
+
+    return _task
+
+
+def test_a_task_that_is_told_nothing_is_the_first_of_its_job_on_localhost(task):
+    hosts = {"ps": ["localhost:2222"], "worker": ["localhost:2223", "localhost:2224"]}
+    worker, ps = task("worker"), task("ps")
+    assert (worker.job, worker.index, worker.hosts) == ("worker", 0, hosts)
+    assert (ps.job, ps.index, ps.hosts) == ("ps", 0, hosts)
+    assert (worker.flags.workers, worker.flags.ps, worker.workers) == (2, 1, 2)
+    assert worker.flags.checkpoint_dir == worker.flags.results + "/checkpoints"
+    assert worker.flags.results.startswith(str(ROOT / "HogWild" / "results"))
+    single = task("worker", defaults=HOGWILD | {"workers": 1})
+    assert single.hosts == {"ps": ["localhost:2222"], "worker": ["localhost:2223"]}
+
+
+def test_devices_and_filters(task):
+    hosts = ("--ps_hosts", "a:1,b:1", "--worker_hosts", "c:1,d:1,e:1")
+    worker = task("worker", *hosts, "--task_index", 2)
+    assert (worker.name, worker.address, worker.is_chief) == ("worker 2", "e:1", False)
+    assert worker.device == "/job:worker/task:2"
+    assert list(worker.config.device_filters) == ["/job:ps", "/job:worker/task:2"]
+    assert worker.cluster.as_dict() == {"ps": ["a:1", "b:1"], "worker": ["c:1", "d:1", "e:1"]}
+    assert (worker.flags.workers, worker.flags.ps) == (3, 2)
+    assert task("worker", *hosts).is_chief
+
+    ps = task("ps", *hosts, "--task_index", 1)
+    assert (ps.name, ps.address, ps.is_chief) == ("ps 1", "b:1", False)
+    assert ps.device == "/job:ps/task:1"
+    assert list(ps.config.device_filters) == ["/job:ps/task:1"]
+
+    alone = task("worker", defaults=ALONE)
+    assert (alone.hosts, alone.device, alone.is_chief, alone.workers) == ({}, "", True, 1)
+    assert not alone.config.device_filters
+
+
+def test_the_cores_are_shared_by_the_tasks_of_one_machine(task, monkeypatch):
+    monkeypatch.setattr("common.cluster.cores", lambda: 12)
+    hosts = ("--ps_hosts", "a:1", "--worker_hosts", "a:2,a:3,b:1")
+    threads = [
+        task("worker", *hosts, "--task_index", k).config.intra_op_parallelism_threads
+        for k in range(3)
+    ]
+    assert threads == [4, 4, 12]
+    assert task("worker", defaults=ALONE).config.intra_op_parallelism_threads == 12
+
+
+def cluster_config(kind, index, **jobs) -> dict:
+    return {"cluster": jobs or {"ps": ["p:1"], "worker": ["a:1", "b:1"]},
+            "task": {"type": kind, "index": index}}  # fmt: skip
+
+
+@pytest.mark.parametrize("chief", ["chief", "master"])
+def test_tf_config(task, chief):
+    plain = task("worker", config=cluster_config("worker", 1))
+    assert (plain.index, plain.hosts) == (1, {"ps": ["p:1"], "worker": ["a:1", "b:1"]})
+    ps = task("ps", config=cluster_config("ps", 1, ps=["p:1", "q:1"], worker=["a:1"]))
+    assert (ps.index, ps.address, ps.flags.workers, ps.flags.ps) == (1, "q:1", 1, 2)
+
+    jobs = {"ps": ["p:1"], chief: ["c:1"], "worker": ["a:1", "b:1"]}
+    everyone = ["c:1", "a:1", "b:1"]
+    first = task("worker", config=cluster_config(chief, 0, **jobs))
+    assert (first.job, first.index, first.is_chief) == ("worker", 0, True)
+    assert first.hosts["worker"] == everyone
+    last = task("worker", config=cluster_config("worker", 1, **jobs))
+    assert (last.index, last.address, last.is_chief) == (2, "b:1", False)
+    assert task("ps", config=cluster_config("ps", 0, **jobs)).hosts["worker"] == everyone
+    alone = task("worker", config=cluster_config(chief, 0, ps=["p:1"], **{chief: ["c:1"]}))
+    assert (alone.index, alone.hosts) == (0, {"ps": ["p:1"], "worker": ["c:1"]})
+
+
+def test_flags_go_before_tf_config(task):
+    config = cluster_config("worker", 0)
+    assert task("worker", "--task_index", 1, config=config).address == "b:1"
+    assert task("worker", "--worker_hosts", "x:1,y:1", config=config).address == "x:1"
+    # The launcher says everything, on machines whose own TF_CONFIG is about something else.
+    said = ("--ps_hosts", "p:9", "--worker_hosts", "x:9,y:9", "--task_index", 1)
+    for other in (cluster_config("worker", 0, worker=["a:1"]), "something else"):
+        assert task("worker", *said, config=other).address == "y:9"
+    assert task("worker", config="something else", defaults=ALONE).hosts == {}
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ("{'cluster'", ("TF_CONFIG must read", "as JSON")),
+        ("[]", ("TF_CONFIG must read",)),
+        ({"cluster": {"ps": ["p:1"], "worker": ["a:1"]}}, ("TF_CONFIG must read", "'task'")),
+        ({"task": {"type": "worker", "index": 0}}, ("TF_CONFIG must read", "'cluster'")),
+        (cluster_config("worker", "first"), ("TF_CONFIG must read",)),
+        (cluster_config("worker", -1), ("TF_CONFIG must read", "negative")),
+        (cluster_config("worker", 0, ps="p:1", worker=["a:1"]), ("TF_CONFIG", "ps is no list")),
+        (cluster_config("worker", 0, ps=[2222], worker=["a:1"]), ("TF_CONFIG", "ps is no list")),
+        (cluster_config("worker", 0, worker=["a:1"]), ("TF_CONFIG", "ps and worker", "['worker']")),
+        (cluster_config("worker", 0, ps=["p:1"]), ("TF_CONFIG", "ps and worker")),
+        (cluster_config("worker", 0, ps=[], worker=["a:1"]), ("TF_CONFIG", "ps and worker")),
+        (
+            cluster_config("worker", 0, ps=["p:1"], worker=["a:1"], evaluator=["e:1"]),
+            ("TF_CONFIG", "ps and worker", "evaluator"),
+        ),
+        (cluster_config("evaluator", 0), ("TF_CONFIG", "ps, worker and chief", "'evaluator'")),
+        (cluster_config("worker", 2), ("TF_CONFIG", "no worker 2", "the last one is 1")),
+        (cluster_config("ps", 0), ("the worker's", "is a ps", "start ps.py")),
+        (cluster_config("worker", 0, ps=["p"], worker=["a:1"]), ("TF_CONFIG", "'p'", "host:port")),
+    ],
+)
+def test_a_bad_tf_config(task, capsys, config, words):
+    with pytest.raises(SystemExit) as ended:
+        task("worker", config=config)
+    assert ended.value.code == 2
+    assert_one_sentence(capsys.readouterr().err, *words)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("--ps_hosts localhost", ("--ps_hosts", "'localhost'", "host:port")),
+        ("--ps_hosts a:1, --worker_hosts b:1", ("--ps_hosts", "''", "host:port")),
+        ("--worker_hosts a:b", ("--worker_hosts", "'a:b'", "host:port")),
+        ("--worker_hosts :2222", ("--worker_hosts", "':2222'", "host:port")),
+        ("--worker_hosts a:0", ("--worker_hosts", "'a:0'", "host:port")),
+        ("--worker_hosts a:65536", ("--worker_hosts", "'a:65536'", "host:port")),
+        ("--worker_hosts a:1,b:1,a:1", ("same address a:1", "its own")),
+        ("--ps_hosts a:1 --worker_hosts a:1", ("same address a:1", "its own")),
+        ("--task_index 2", ("--task_index", "no worker 2", "the last one is 1")),
+        ("--task_index -1", ("--task_index", "0 or more")),
+        ("--job_name ps", ("the worker's", "start ps.py")),
+        ("--job_name chief", ("--job_name", "'ps', 'worker'")),
+        ("--delay 2:1", ("--delay 2", "the last worker is 1")),  # of the cluster, not of --workers
+        ("--nonsense", ("unknown flag --nonsense",)),
+    ],
+)
+def test_a_bad_cluster_on_the_command_line(task, capsys, flags, words):
+    with pytest.raises(SystemExit) as ended:
+        task("worker", *flags.split())
+    assert ended.value.code == 2
+    assert_one_sentence(capsys.readouterr().err, *words)
+
+
+def test_an_example_with_one_worker_refuses_a_cluster_with_two(task, capsys):
+    with pytest.raises(SystemExit) as ended:
+        task("worker", "--worker_hosts", "a:1,b:1", defaults=HOGWILD | {"workers": 1})
+    assert ended.value.code == 2
+    assert_one_sentence(capsys.readouterr().err, "--workers 2", "one worker")

@@ -1,0 +1,436 @@
+"""Set-up makes a .venv at first use, once, and says in a sentence why where it cannot.
+
+Python, pip and the disk are stood in for by small shell scripts, except in the last test.
+"""
+
+import contextlib
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, environment, eventually, processes
+
+TOOLS = """awk bash cat cp cut df dirname env grep head mkdir mv rm sed sh sleep sort tail touch tr
+    uname wc""".split()
+
+# A good Python 3.12, whose `venv` makes a real one without pip, with this script as its `python`.
+PYTHON = f"""#!/bin/sh
+case "$*" in
+  --version) echo "Python 3.12.1" ;;
+  "-c import sys; sys.exit(not"*) exit 0 ;;
+  "-c import venv"* | "-c import pip") exit 0 ;;
+  "-m venv "*)
+    '{sys.executable}' -m venv --without-pip "$3" && mv "$3/bin/python" "$3/bin/real" &&
+      cp "$0" "$3/bin/python" ;;
+  "-m pip install "*) echo pip >>"$CALLS"; eval "$FAKE_PIP" ;;
+  "-m common.launch "*) echo "launched by $0: $*" ;;
+  *) real=${{0%/*}}/real; [ -e "$real" ] || real='{sys.executable}'; exec "$real" "$@" ;;
+esac
+"""
+WRONG = '#!/bin/sh\n[ "$1" = --version ] && echo Python 3.9.18\nexit 1\n'
+BARE = PYTHON.replace('"-c import venv"*', '"-c import venv"*) exit 1 ;;\n  "-c no"')
+
+
+class Machine:
+    """A copy of the plumbing in a folder of its own, and a PATH that holds what a test puts in."""
+
+    def __init__(self, folder: Path):
+        self.root = folder / "a folder"
+        self.bin = folder / "bin"
+        self.calls = folder / "calls"
+        shutil.copytree(ROOT / "common", self.root / "common",
+                        ignore=shutil.ignore_patterns("__pycache__"))  # fmt: skip
+        (self.root / "HogWild").mkdir()
+        shutil.copy(ROOT / "HogWild/run.sh", self.root / "HogWild")
+        self.bin.mkdir()
+        for name in TOOLS:
+            (self.bin / name).symlink_to(shutil.which(name))
+
+    @property
+    def venv(self) -> Path:
+        return self.root / ".venv"
+
+    @property
+    def pips(self) -> int:
+        """How often pip was called so far."""
+        return len(self.calls.read_text().split()) if self.calls.exists() else 0
+
+    def has(self, name: str, script: str = PYTHON) -> None:
+        """Puts a program into the PATH."""
+        (self.bin / name).write_text(script)
+        (self.bin / name).chmod(0o755)
+
+    def start(self, *flags: str, pip: str = ":", more=(), **options) -> subprocess.Popen:
+        env = environment(PATH=str(self.bin), FAKE_PIP=pip, CALLS=str(self.calls), **dict(more))
+        if "PYTHON" not in dict(more):
+            del env["PYTHON"]
+        pipes = {name: subprocess.PIPE for name in ("stdout", "stderr")}
+        command = [str(self.bin / "bash"), str(self.root / "HogWild/run.sh"), *flags]
+        return subprocess.Popen(
+            command,
+            env=env,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+            **(pipes | options),
+        )
+
+    def run(self, *flags: str, **more) -> subprocess.CompletedProcess:
+        process = self.start(*flags, **more)
+        output = process.communicate(timeout=60)
+        return subprocess.CompletedProcess(process.args, process.returncode, *output)
+
+    def works(self, **more) -> subprocess.CompletedProcess:
+        done = self.run("--steps", "20", **more)
+        assert done.returncode == 0, done.stderr
+        wanted = f"launched by {self.venv}/bin/python: -m common.launch {self.root}/HogWild"
+        assert done.stdout == wanted + " --steps 20\n"
+        return done
+
+    def fails(self, *words: str, **more) -> str:
+        """One sentence says why, nothing was launched, and what is left does not count as ready."""
+        before, done = self.pips, self.run(**more)
+        assert done.returncode == 2
+        assert "launched" not in done.stdout
+        errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+        assert errors == done.stderr.splitlines()[-1:]  # one, and nothing after it
+        for word in words:
+            assert word in errors[0]
+        assert "command not found" not in done.stderr
+        # What is left is not taken for ready: only a pip that succeeds makes it so.
+        again = self.run(**(more | {"pip": "exit 1"}))
+        assert again.returncode == 2 and "launched" not in again.stdout
+        assert self.pips == before + (2 if self.pips > before else 0)
+        return done.stderr
+
+
+@pytest.fixture
+def machine(tmp_path):
+    return Machine(tmp_path)
+
+
+@pytest.fixture
+def good(machine):
+    machine.has("python3.12")
+    return machine
+
+
+def test_first_use_makes_it_later_ones_use_it(good):
+    first = good.works()
+    assert f"Setting up {good.venv} with Python 3.12.1" in first.stderr
+    assert "done once" in first.stderr
+    assert good.pips == 1
+    second = good.works()
+    assert second.stderr == ""
+    assert good.pips == 1
+    left = {path.name for path in good.root.iterdir()}
+    assert left == {"common", "HogWild", ".venv"}
+
+
+def test_the_second_time_costs_little(good):
+    good.works()
+
+    def seconds() -> float:
+        begun = time.perf_counter()
+        good.works()
+        return time.perf_counter() - begun
+
+    assert min(seconds() for _ in range(5)) < 0.3
+
+
+def test_no_python(machine):
+    machine.fails("no Python found", "install Python 3.10 to 3.13")
+    assert not machine.venv.exists()
+
+
+def test_only_a_wrong_python(machine):
+    machine.has("python3", WRONG)
+    # What pyenv puts there for a version that it does not have:
+    machine.has(
+        "python3.13", "#!/bin/sh\necho pyenv: python3.13: command not found >&2; exit 127\n"
+    )
+    machine.fails("3.10 to 3.13 is needed", "only Python 3.9.18")
+    assert not machine.venv.exists()
+    machine.has("python")  # the right one under the last of the names
+    machine.works()
+
+
+def test_no_venv_module(machine):
+    machine.has("python3.11", BARE)
+    machine.fails("python3.11 has no venv module", "apt install python3.11-venv")
+    assert not machine.venv.exists()
+    machine.has("python3.10")  # another one has it
+    machine.works()
+
+
+REASONS = {
+    "no network": (
+        "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(': Failed"
+        " to establish a new connection: [Errno -3] Temporary failure in name resolution'\n"
+        "ERROR: No matching distribution found for absl-py==2.5.1",
+        ["cannot be downloaded", "connect this machine to the network"],
+    ),
+    "timeout": (
+        "WARNING: Retrying after connection broken by 'ConnectTimeoutError(: timed out.'\n"
+        "ERROR: No matching distribution found for absl-py==2.5.1",
+        ["cannot be downloaded"],
+    ),
+    "proxy": (
+        "ERROR: Could not install packages due to an OSError: ProxyError('Cannot connect')",
+        ["cannot be downloaded", "proxy"],
+    ),
+    "full disk": (
+        "Installing collected packages: absl-py\n"
+        "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device",
+        ["the disk is full", "make room"],
+    ),
+    "no such package": (
+        "ERROR: Could not find a version (from versions: none)\n"
+        "ERROR: No matching distribution found for tensorflow==2.21.0",
+        ["no package tensorflow==2.21.0 for this system", os.uname().machine, "Python 3.12.1"],
+    ),
+    "anything else": ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES", ["DO NOT MATCH THE HASHES"]),
+}
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_pip_fails(good, reason):
+    output, words = REASONS[reason]
+    good.fails(*words, pip=f"cat <<'EOF'\n{output}\nEOF\nexit 1")
+    good.works()
+
+
+def test_too_little_room_is_seen_beforehand(good):
+    line = "/dev/disk 9 9 2048000 99% /"
+    good.has("df", f"#!/bin/sh\necho Filesystem\necho {line}\n")
+    good.fails("need 3.5 GB", "only 2000 MB", "make room")
+    assert not good.venv.exists() and good.pips == 0
+
+
+def test_the_disk_is_too_full_for_a_message(good):
+    good.works()
+    (good.root / "common/requirements.txt").write_text("numpy==1\n")
+    good.has("df", "#!/bin/sh\necho Filesystem\necho /dev/disk 9 9 1024 100% /\n")
+    good.fails("the disk is full", pip="exit 1")
+
+
+def test_no_write_permission(machine):
+    other = {"user": 65534, "group": 65534} if os.geteuid() == 0 else {}  # root may always write
+    with contextlib.ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp())
+        stack.callback(shutil.rmtree, folder)
+        machine = Machine(folder)
+        machine.has("python3.12")
+        for path in (folder, machine.root):
+            path.chmod(0o555)
+            stack.callback(path.chmod, 0o755)
+        done = machine.run(**other)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: cannot write to {machine.root}: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("whom", ["run.sh", "all"])
+def test_interrupted(good, number, code, whom):
+    begun = good.root / "begun"
+    process = good.start(pip=f"touch '{begun}'; sleep 60 & wait")
+    assert eventually(begun.exists, 20)
+    (os.killpg if whom == "all" else os.kill)(process.pid, number)
+    _, errors = process.communicate(timeout=5)
+    assert process.returncode == code
+    assert errors.splitlines()[-1].startswith("error: the set-up was interrupted")
+    assert processes() == {}  # neither pip nor what pip started, at once
+    half = good.venv / "half"
+    half.touch()
+    good.works()
+    assert not half.exists() and good.pips == 2  # from scratch
+
+
+@pytest.mark.parametrize("whom", ["run.sh", "all"])
+def test_killed(good, whom):
+    begun = good.root / "begun"
+    process = good.start(
+        pip=f"echo Installing collected packages; touch '{begun}'; sleep 60 & wait"
+    )
+    assert eventually(begun.exists, 20)
+    (os.killpg if whom == "all" else os.kill)(process.pid, signal.SIGKILL)
+    assert eventually(lambda: not processes(), 2)
+    process.communicate(timeout=5)
+    (good.venv / "half").touch()
+    good.works()  # the lock file that is left does not hold it up
+    assert not (good.venv / "half").exists() and good.pips == 2
+
+
+def test_other_requirements(good):
+    good.works()
+    pins = good.root / "common/requirements.txt"
+    old = pins.read_text()
+    (good.venv / "kept").touch()
+
+    pins.write_text("numpy==2.0\n")
+    good.fails("cannot be downloaded", pip="echo Connection refused; exit 1")
+    pins.write_text(old)
+    pips = good.pips
+    good.works()  # nothing had been changed yet
+    assert good.pips == pips
+
+    pins.write_text("numpy==2.0\n")
+    assert "Bringing" in good.works().stderr
+    assert good.pips == pips + 1
+    assert (good.venv / "kept").exists()
+    good.works()
+    assert good.pips == pips + 1
+
+
+def test_an_update_that_broke_off_is_not_taken_for_the_old_state(good):
+    good.works()
+    pins = good.root / "common/requirements.txt"
+    old = pins.read_text()
+    pins.write_text("numpy==2.0\n")
+    good.run(pip="echo Installing collected packages; exit 1")
+    pins.write_text(old)
+    good.works()
+    assert good.pips == 3
+
+
+def test_moved(good, tmp_path):
+    good.works()
+    script = good.venv / "bin/jupyter"
+    script.write_text(f"#!{good.venv}/bin/python\n")
+    old, good.root = good.root, tmp_path / "elsewhere"
+    old.rename(good.root)
+    good.works()
+    assert good.pips == 2
+    assert (good.venv / "bin/jupyter").read_text() == f"#!{good.venv}/bin/python\n"
+    (pth,) = good.venv.glob("lib/*/site-packages/distributed-tensorflow-examples.pth")
+    assert pth.read_text() == f"{good.root}\n"
+    good.works()
+    assert good.pips == 2
+
+
+def test_its_python_is_gone(good):
+    good.works()
+    (good.venv / "bin/python").unlink()
+    (good.venv / "bin/python").symlink_to("/nowhere/python3.12")
+    good.works()
+    assert good.pips == 2
+
+
+def test_a_venv_of_somebody_else_is_not_removed(good):
+    (good.venv / "bin").mkdir(parents=True)
+    (good.venv / "bin/python").write_text(PYTHON.replace('"-c import pip") exit 0', '"-") exit 0'))
+    (good.venv / "bin/python").chmod(0o755)
+    good.has("python3.12", PYTHON)
+    real = good.venv / "bin/real"
+    real.write_text("#!/bin/sh\nexit 1\n")
+    real.chmod(0o755)
+    good.fails("not of this set-up's making", "remove it")
+    assert real.exists() and good.pips == 0
+
+
+def test_two_at_once(good):
+    begun = good.root / "begun"
+    first = good.start(pip=f"touch '{begun}'; sleep 1")
+    assert eventually(begun.exists, 20)
+    second = good.start()
+    one, two = first.communicate(timeout=20), second.communicate(timeout=20)
+    assert first.returncode == second.returncode == 0
+    assert "launched" in one[0] and "launched" in two[0]
+    assert "Another set-up is at work" in two[1]
+    assert good.pips == 1
+
+
+def test_the_one_that_waits_takes_over_from_one_that_fails(good):
+    begun = good.root / "begun"
+    first = good.start(pip=f"touch '{begun}'; sleep 1; exit 1")
+    assert eventually(begun.exists, 20)
+    second = good.start()
+    first.communicate(timeout=20)
+    assert "launched" in second.communicate(timeout=20)[0]
+    assert (first.returncode, second.returncode, good.pips) == (2, 0, 2)
+
+
+PIP = """
+echo 'Ignoring appnope: markers do not match your environment'
+echo 'Collecting absl-py==2.5.1 (from -r requirements.txt (line 2))'
+echo '  Downloading absl_py-2.5.1-py3-none-any.whl (137 kB)'
+echo 'Processing /files/tensorflow-2.21.0-cp312-cp312-manylinux_2_27_x86_64.whl (from -r x (line 9))'
+sleep 0.7
+echo 'Installing collected packages: absl-py, tensorflow'
+"""
+
+
+def test_progress_in_lines(good):
+    pins = (good.root / "common/requirements.txt").read_text().count("==")
+    lines = good.works(pip=PIP).stderr.splitlines()
+    assert f"  downloading: 2 of {pins - 1} packages: tensorflow-2.21.0 " in lines
+
+
+def test_progress_on_a_terminal(good):
+    reader, writer = pty.openpty()
+    process = good.start(pip=PIP + "sleep 0.7", stdout=writer, stderr=writer)
+    os.close(writer)
+    shown = b""
+    with contextlib.suppress(OSError), open(reader, "rb", buffering=0) as screen:
+        while block := screen.read(1000):
+            shown += block
+    assert process.wait(5) == 0
+    (moving,) = [line for line in shown.decode().split("\n") if "downloading: 2 of" in line]
+    steps = [text.strip() for text in moving.split("\r") if text.strip()]
+    assert steps[0].endswith("packages: tensorflow-2.21.0")
+    assert steps[-1].startswith("installing: ")
+    assert max(map(len, moving.split("\r"))) < 80
+    assert "Set-up is complete" in shown.decode()
+
+
+def test_python_of_the_environment_is_used_as_it_is(good):
+    good.has("mine")
+    done = good.run(more={"PYTHON": "mine"})
+    assert done.stdout.startswith(f"launched by {good.bin}/mine: ")
+    assert done.stderr == ""
+    assert not good.venv.exists() and good.pips == 0
+    done = good.run(more={"PYTHON": "nobodys"})
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: PYTHON=nobodys: there is no such program\n",
+    )
+
+
+def test_with_the_real_python_and_pip(machine):
+    """No stand-ins: a real venv, and pip with one package that lies in a folder."""
+    machine.has("python3.12", f"#!/bin/sh\nexec '{sys.executable}' \"$@\"\n")
+    (machine.root / "common/requirements.txt").write_text("tiny==1.0\n")
+    (machine.root / "common/launch.py").write_text("import tiny, sys\nprint(tiny.x, sys.prefix)\n")
+    wheels = machine.root / "wheels"
+    wheels.mkdir()
+    local = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": wheels.as_uri(), "PIP_CONFIG_FILE": os.devnull,
+             "PIP_USER": "1"}  # fmt: skip
+
+    failed = machine.run(more=local)
+    assert failed.returncode == 2
+    assert "error: set-up failed because there is no package tiny==1.0" in failed.stderr
+
+    with zipfile.ZipFile(wheels / "tiny-1.0-py3-none-any.whl", "w") as wheel:
+        info = "tiny-1.0.dist-info"
+        wheel.writestr("tiny.py", "x = 7")
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        tag = "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        wheel.writestr(f"{info}/WHEEL", tag)
+        wheel.writestr(f"{info}/RECORD", "tiny.py,,\n")
+    done = machine.run(more=local)
+    assert (done.returncode, done.stdout) == (0, f"7 {machine.venv}\n"), done.stderr
+    # A task that is started by hand, in any folder, finds common/.
+    command = [machine.venv / "bin/python", "-c", "import common; print(common.__file__)"]
+    env = {name: value for name, value in environment().items() if name != "PYTHONPATH"}
+    found = subprocess.run(command, cwd="/", env=env, capture_output=True, text=True)
+    assert found.stdout == f"{machine.root}/common/__init__.py\n", found.stderr
