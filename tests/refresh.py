@@ -7,7 +7,7 @@ A generated part stands between `<!-- KIND: ARGUMENT -->` and `<!-- end -->`:
     lines: FILE FROM   quotes the paragraph of FILE that begins with FROM
     file: FILE         quotes a whole file
     seconds: EXAMPLE   how long the quoted run of an example took, from the command to the last line
-    benchmark: KEY     a table of benchmark.json
+    benchmark: speed   what benchmark.json found
 """
 
 import ast
@@ -74,9 +74,24 @@ def seconds(example: str) -> str:
     return f"{json.loads(MEASURED.read_text())[example]:.0f} s"
 
 
-def benchmark(key: str) -> str:
-    """One of the tables that `benchmark.py --json` wrote."""
-    return json.loads((ROOT / "tests" / "benchmark.json").read_text())["tables"][key]
+def benchmark(_: str) -> str:
+    """What `benchmark.py --json` found, as a Markdown table with a line about the rest."""
+    found = json.loads((ROOT / "tests" / "benchmark.json").read_text())
+    medians, work = found["medians"], found["work"]
+    strategy = medians["ParameterServerStrategy"]
+    lines = ["| | examples/s | in relation |", "|---|---|---|"]
+    for name in ("HogWild run", "bare loop", "ParameterServerStrategy"):
+        lines.append(f"| {name} | {medians[name]:,.0f} | {medians[name] / strategy:.1f} |")
+    ratio = medians["start-up"] / medians["import tensorflow"]
+    memory = ", ".join(f"{task} {mb:,.0f} MB" for task, mb in sorted(found["memory_mb"].items()))
+    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+    return "\n".join([
+        *lines, "",
+        f"Medians of {work['repeats']} runs of {work['steps']:,} steps. The bare loop is the same "
+        f"graph without hooks, logs and checkpoints. From the command to the first step: "
+        f"{medians['start-up']:.1f} s, {ratio:.1f} times one `import tensorflow`. Peak memory: "
+        f"{memory}. Versions: {versions}.",
+    ])  # fmt: skip
 
 
 @functools.cache

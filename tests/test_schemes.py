@@ -40,8 +40,8 @@ def test_one_worker_is_gradient_descent(run, example):
     assert finished.summary["examples"] == steps * len(labels)
 
 
-# The rows of the schemes with a window, for one worker (staleness 0) on full batches, written from
-# their formulas. `g` is the gradient of the loss at flat parameters; each returns w~ after N updates.
+# The rows of the schemes with a window, for one worker (staleness 0) on full batches, written
+# from their formulas. `g` is the gradient at flat parameters; each returns w~ after N updates.
 
 
 def agn(g, w, steps, window, eta):
