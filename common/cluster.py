@@ -142,6 +142,7 @@ class Task:
             config.device_filters.extend(["/job:ps"] if self.job == "worker" else [])
             config.device_filters.append(self.device)
         config.intra_op_parallelism_threads = max(1, cores() // tasks_here)
+        config.inter_op_parallelism_threads = max(1, cores() // tasks_here)
         return config
 
     def wait_for_ps(self) -> None:

@@ -33,13 +33,29 @@ class Events(tf.train.SessionRunHook):
         self._file = open(path, "a" if again else "w", encoding="utf-8")
         self._flushed = 0.0
 
+    def after_create_session(self, session, coord):
+        """Also after a recovery."""
+        self._session, self._callables = session, {}
+
     def before_run(self, run_context):
         self._began = time.time()
         return tf.train.SessionRunArgs(self._fetches)
 
     def after_run(self, run_context, run_values):
+        self._note(*run_values.results)
+
+    def run(self, step: tf.Operation) -> None:
+        """A step without hooks that is noted all the same: `make_callable` saves most of the time
+        that a small step spends in Python."""
+        if step not in self._callables:
+            self._callables[step] = self._session.make_callable([step, *self._fetches])
+        self._began = time.time()
+        _, *fetched = self._callables[step]()
+        self._note(*fetched)
+
+    def _note(self, local, number, pulled_at):
         now = time.time()
-        (pulled, computed, loss), number, pulled_at = run_values.results
+        pulled, computed, loss = local
         self._local_step += self._window
         self._lines.append(
             f'{{"time": {now:.6f}, "local_step": {self._local_step}, "global_step": {number + 1}, '

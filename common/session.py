@@ -3,6 +3,7 @@ together with the others, to recover, and to stop together."""
 
 import contextlib
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -81,6 +82,29 @@ class _SessionCreator(tf.train.SessionCreator):
             return not len(session.run(self._ready))
 
 
+class _Loop:
+    """The monitored session as the training loop sees it: `should_stop` and `run`.
+
+    Hooks cost more time than a small step. They see one step in every 50 ms, which is soon enough
+    to log, save, notice NaN and stop; the steps in between go straight to TensorFlow. Every step is
+    noted in the events, and none beyond `--steps` is made (`next_update`).
+    """
+
+    def __init__(self, session: tf.train.MonitoredSession, events: hooks.Events):
+        self._session, self._events, self._due = session, events, 0.0
+        self.should_stop = session.should_stop
+
+    def run(self, step: tf.Operation) -> None:
+        if time.monotonic() < self._due:
+            try:
+                self._events.run(step)
+                return
+            except (tf.errors.UnavailableError, tf.errors.AbortedError):
+                pass  # a ps is lost: the monitored session will notice it, too, and recover
+        self._session.run(step)
+        self._due = time.monotonic() + 0.05
+
+
 @contextlib.contextmanager
 def training(
     task,
@@ -91,7 +115,7 @@ def training(
     pulled_at: tf.Tensor,
     milestones: tuple[list[tf.Tensor], list[tf.Tensor]],
     begin: Sequence[tf.Operation] = (),
-) -> Iterator[tf.train.MonitoredSession]:
+) -> Iterator[_Loop]:
     """A monitored session for the training loop; on leaving it, the run's results are written.
 
     Args:
@@ -117,6 +141,7 @@ def training(
     saver = tf.train.Saver(tf.global_variables(), max_to_keep=2)
     together = Together(task, begin)
     tf.summary.scalar("loss", loss)
+    events = hooks.Events(task, loss, number, pulled_at, milestones)
     all_hooks = [
         tf.train.StopAtStepHook(last_step=flags.steps),
         tf.train.NanTensorHook(loss),
@@ -132,7 +157,7 @@ def training(
             output_dir=str(folder / "tensorboard" / f"worker-{task.index}"),
             summary_op=tf.summary.merge_all(),
         ),
-        hooks.Events(task, loss, number, pulled_at, milestones),
+        events,
     ]
     if task.is_chief:
         _check_checkpoint(flags.checkpoint_dir)
@@ -143,13 +168,15 @@ def training(
             ),
             evaluation,
         ]
+    # The step that hooks look at: read anew, it would cost each of their steps a transfer.
+    tf.add_to_collection("global_step_read_op_cache", pulled_at)
     _only_our_lines()
     creator = _SessionCreator(task, server, saver)
     try:
         with tf.train.MonitoredSession(
             creator, [*all_hooks, together], stop_grace_period_secs=5
         ) as session:
-            yield session
+            yield _Loop(session, events)
     except tf.train.NanLossDuringTrainingError:
         fail(
             f"the loss of {task.name} is not a number any more: try a smaller --learning_rate than "

@@ -84,7 +84,7 @@ setup_why() {
 # One line on how far pip is: it names the pins that this machine does not need, then what it gets.
 setup_progress() {
   set -- "$venv"/lib/python*/site-packages/*.dist-info
-  awk -v pins="$(grep -c '==' "$common/requirements.txt")" -v installed=$(($# - 1)) '
+  awk -v pins="$(grep -c '==' "$common/requirements.txt")" -v installed=$# '
     /^Ignoring / { pins-- }
     /^Collecting / { found++ }
     /^Processing / { found++; got++; what = $2; size = "" }
@@ -94,6 +94,7 @@ setup_progress() {
     END {
       sub(/.*\//, "", what)
       sub(/-(py|cp)[0-9].*/, "", what)
+      if (installed > pins) installed = pins
       if (installing) printf "installing: %d of %d packages\n", installed, pins
       else if (got) printf "downloading: %d of %d packages: %s %s\n", got, pins, what, size
       else if (found) printf "looking up: %d of %d packages\n", found, pins
@@ -107,9 +108,8 @@ setup_watch() {
     text=$(setup_progress)
     if [ -n "$text" ] && [ -t 2 ]; then printf '\r  %-74.74s' "$text" >&2
     elif [ "$text" != "$shown" ] && [ $((i++ % 30)) -eq 0 ]; then echo "  $text" >&2; shown=$text; fi
-    sleep 0.3
+    sleep 0.3 >/dev/null 2>&1 9>&-  # holds nothing open when this is ended
   done
-  if [ -n "$text" ] && [ -t 2 ]; then echo >&2; fi
 }
 
 # Runs a command with its output in the log; it does not outlive this shell, whatever ends that.
@@ -133,14 +133,16 @@ sys.exit(job.returncode)
   wait "$pid"
   status=$?
   trap - INT TERM HUP
-  wait
+  { kill $!; wait; } 2>/dev/null
+  if [ -t 2 ]; then printf '\r%76s\r' "" >&2; fi
   rm -rf "$venv/tmp"
   return $status
 }
 
 setup_stop() {
   trap '' INT TERM HUP
-  { kill -9 -- "-$1" || kill -9 "$1"; wait; } 2>/dev/null
+  { kill -9 -- "-$1" || kill -9 "$1"; kill $!; wait; } 2>/dev/null
+  if [ -t 2 ]; then echo >&2; fi
   echo "error: the set-up was interrupted: start it again to complete it" >&2
   exit "$2"
 }

@@ -108,6 +108,22 @@ def test_hogwild_differs_by_its_scheme_alone():
     assert len([line for line in a if line not in b]) == 3
 
 
+def test_the_catalogue_is_complete():
+    """Every folder that runs stands in the root README's table, and has the same files."""
+    folders = sorted(
+        path.parent for path in ROOT.glob("[!.]*/run.sh") if path.parent.name != "tests"
+    )
+    table = re.findall(
+        r"^\| \[([\w-]+)\]\(\1/README.md\).*`bash \1/run.sh`", text("README.md"), re.M
+    )
+    assert sorted(table) == [folder.name for folder in folders]
+    for folder in folders:
+        assert (folder / "README.md").is_file()
+        assert (folder / "curves.png").is_file()
+        scripts = {path.name for path in folder.glob("*.py")}
+        assert scripts in ({"ps.py", "worker.py"}, {"train.py"})
+
+
 def test_the_source_is_clean():
     for words in (["check"], ["format", "--check"]):
         done = subprocess.run([sys.executable, "-m", "ruff", *words, "."], cwd=ROOT,
