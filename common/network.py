@@ -101,11 +101,11 @@ def free_ports(count: int, private: bool) -> list[int]:
         return list(range(2222, 2222 + count))
     ports: list[int] = []
     for port in random.sample(range(20000, 32000), 4000):
-        with socket.socket(socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET) as probe:
-            try:
+        try:
+            with socket.socket(socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET) as probe:
                 probe.bind(("", port))
-            except OSError:
-                continue
+        except OSError:
+            continue
         ports.append(port)
         if len(ports) == count:
             return ports

@@ -207,3 +207,11 @@ if [ -z "${PYTHON:-}" ]; then
 elif ! command -v "$PYTHON" >/dev/null; then
   setup_fail "PYTHON=$PYTHON: there is no such program"
 fi
+
+case ${PYTHON} in [!/]*/*) PYTHON=$PWD/$PYTHON ;; esac
+
+# Starts an example. Not python -m, which would look for common/ in the current directory first.
+launch() {
+  exec "$PYTHON" -c 'import sys; del sys.path[0]
+from common.launch import main; sys.exit(main(sys.argv[1:]))' "$@"
+}

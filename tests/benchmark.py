@@ -7,7 +7,11 @@ ratios of their medians. Two workers and one ps train on this machine:
 
 - HogWild run: `python -m common.launch HogWild`, with all that a run does for its user.
 - bare loop: the graph of HogWild/worker.py, and around it nothing but `while True: run(step)`.
-- ParameterServerStrategy: the same work with TensorFlow's own `tf.distribute`.
+- ParameterServerStrategy: the same work with TensorFlow's own `tf.distribute`, in the form of its
+  guide: a dataset of examples, `strategy.run`, and the loss of every step returned, which the
+  examples log as well.
+- the same, tuned: the least that can be scheduled, with one thread per task, a dataset of indices
+  without autotuning, no `strategy.run`, and no loss returned.
 - import: `python -c "import tensorflow"`, to which the start-up is compared.
 """
 
@@ -21,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,17 +37,23 @@ from common.processes import Group, Process, describe_exit
 WORKERS, BATCH, HIDDEN, RATE = 2, 64, 128, 0.05
 TASKS = str(Path(__file__).with_name("benchmark_tasks.py"))
 RUN, BARE, STRATEGY = "HogWild run", "bare loop", "ParameterServerStrategy"
+TUNED = "the same, tuned"
 START, IMPORT = "start-up", "import tensorflow"
 RATIOS = (  # what, in relation to what, and what it should be
     (RUN, BARE, ">=", 0.85),
     (RUN, STRATEGY, ">=", 3.0),
+    (RUN, TUNED, ">=", 1.0),
     (START, IMPORT, "<=", 2.5),
 )
 PATIENCE = 600  # seconds for one run
 
 
 def run_all(
-    commands: dict[str, list[str]], last: list[str], folder: Path, watch=lambda: None
+    commands: dict[str, list[str]],
+    last: list[str],
+    folder: Path,
+    watch: Callable[[], None] = lambda: None,
+    env: dict[str, str] | None = None,
 ) -> float:
     """Runs a contender's processes and leaves none behind.
 
@@ -51,6 +62,7 @@ def run_all(
         last: the names of those with whose end the contender has finished.
         folder: for the logs.
         watch: called now and then while they run.
+        env: what is added to their environment.
 
     Returns:
         When they were started, in seconds since 1970.
@@ -59,7 +71,7 @@ def run_all(
         SystemExit: with the end of its log, when one of them fails or takes too long.
     """
     group = Group()
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    env = os.environ | {"PYTHONPATH": str(ROOT)} | (env or {})
     began, waiting = time.time(), set(last)
     try:
         for name, command in commands.items():
@@ -122,8 +134,9 @@ def bare_loop(steps: int, folder: Path) -> dict[str, float]:
     return {BARE: rate(folder, names)}
 
 
-def strategy(steps: int, folder: Path) -> dict[str, float]:
+def strategy(steps: int, folder: Path, tuned: bool) -> dict[str, float]:
     """The same, after a warm-up in which the function is traced."""
+    env = {"TUNED": "1"} if tuned else {}
     ports = network.free_ports(2 + WORKERS, False)
     chief, ps, *workers = [f"localhost:{port}" for port in ports]
     cluster = ["--ps_hosts", ps, "--worker_hosts", ",".join(workers), *training(steps, folder)]
@@ -135,8 +148,8 @@ def strategy(steps: int, folder: Path) -> dict[str, float]:
         name: [TASKS, role, chief, "--task_index", str(k), *cluster]
         for name, (role, k) in tasks.items()
     }
-    run_all(commands, ["strategy"], folder)  # the others would never end
-    return {STRATEGY: rate(folder, ["strategy"])}
+    run_all(commands, ["strategy"], folder, env=env)  # the others would never end
+    return {TUNED if tuned else STRATEGY: rate(folder, ["strategy"])}
 
 
 def rate(folder: Path, names: list[str]) -> float:
@@ -188,7 +201,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes the numbers there")
     flags = parser.parse_args()
     network.choose("auto", print)
-    runs = {name: [] for name in (RUN, BARE, STRATEGY, START, IMPORT)}
+    runs = {name: [] for name in (RUN, BARE, STRATEGY, TUNED, START, IMPORT)}
     memory: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as temporary:
         for repeat in range(flags.repeats):
@@ -197,7 +210,8 @@ def main() -> None:
                 lambda folder: import_tensorflow(),
                 lambda folder, peak=peak: hogwild_run(flags.steps, folder, peak),
                 lambda folder: bare_loop(flags.steps, folder),
-                lambda folder: strategy(flags.steps, folder),
+                lambda folder: strategy(flags.steps, folder, tuned=False),
+                lambda folder: strategy(flags.steps, folder, tuned=True),
             ):
                 folder = Path(tempfile.mkdtemp(dir=temporary))
                 for name, value in contender(folder).items():

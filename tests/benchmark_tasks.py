@@ -18,6 +18,7 @@ import tensorflow as tf
 from common import cluster, data, gates, models, session
 
 HOGWILD = Path(__file__).resolve().parents[1] / "HogWild" / "worker.py"
+TUNED = "TUNED" in os.environ  # one thread each, since there are more tasks than cores
 DEFAULTS = {"steps": 1, "learning_rate": 0.05}
 WARM_UP = 50  # scheduled steps before the clock starts: TensorFlow traces and connects in them
 
@@ -71,13 +72,13 @@ def serve(task: cluster.Task, spec: dict[str, list[str]]) -> None:
         os.chdir(folder)
         for name, array in zip("xy", data.load(task.flags, "train", task.index, task.workers)):
             array.tofile(name)
-    config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1)
+    config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=int(TUNED))
     tf.distribute.Server(spec, task.job, task.index, config=config).join()
 
 
 def coordinate(flags, spec: dict[str, list[str]]) -> None:
     """Trains with ParameterServerStrategy, as TensorFlow's guide has it, without Keras."""
-    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_intra_op_parallelism_threads(int(TUNED))
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec(spec), task_type="chief", task_id=0, rpc_layer="grpc"
     )
@@ -91,6 +92,9 @@ def coordinate(flags, spec: dict[str, list[str]]) -> None:
     def dataset() -> tf.data.Dataset:  # runs on each worker, in its folder
         x = tf.io.decode_raw(tf.io.read_file("x"), tf.float32)
         x, labels = tf.reshape(x, [-1, *example]), tf.io.decode_raw(tf.io.read_file("y"), tf.int64)
+        if not TUNED:
+            examples = tf.data.Dataset.from_tensor_slices((x, labels)).shuffle(shard).repeat()
+            return examples.batch(flags.batch_size, drop_remainder=True).prefetch(8)
         numbers = tf.data.Dataset.range(shard).shuffle(shard).repeat()
         numbers = numbers.batch(flags.batch_size, drop_remainder=True)
         batches = numbers.map(lambda chosen: (tf.gather(x, chosen), tf.gather(labels, chosen)))
@@ -99,12 +103,23 @@ def coordinate(flags, spec: dict[str, list[str]]) -> None:
         options.threading.private_threadpool_size = 1
         return batches.prefetch(8).with_options(options)
 
-    @tf.function
-    def step(iterator) -> None:
+    def update(*batch) -> tf.Tensor:
         with tf.GradientTape() as tape:
-            loss = models.loss(flags.model, params, next(iterator))
+            loss = models.loss(flags.model, params, batch)
         for param, grad in zip(params, tape.gradient(loss, params)):
             param.assign_sub(flags.learning_rate * grad)
+        return loss
+
+    @tf.function
+    def tuned_step(iterator) -> None:
+        update(*next(iterator))
+
+    @tf.function
+    def guide_step(iterator) -> tf.Tensor:
+        losses = strategy.run(update, args=next(iterator))
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
+
+    step = tuned_step if TUNED else guide_step
 
     iterator = iter(coordinator.create_per_worker_dataset(dataset))
 
