@@ -49,7 +49,7 @@ with tf.device(task.device):
     begin += [v.assign(tf.zeros_like(v)) for v in velocity]
 
     # Pull w~; with x = w: e = alpha (x - w~)
-    pulled_at = global_step.read_value()
+    pulled_at = session.updates_so_far(global_step)
     pulled = copies.pull(params)
     x = [w.read_value() for w in own]
     update = [flags.moving_rate * (w - center) for w, center in zip(x, pulled)]

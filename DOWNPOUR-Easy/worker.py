@@ -34,7 +34,7 @@ with tf.device(task.device):
     next_batch = data.batches(flags, worker=task.index, workers=task.workers)
 
     # 5. The scheme. Pull: w <- w~
-    pulled_at = global_step.read_value()
+    pulled_at = session.updates_so_far(global_step)
     pulled = copies.pull(params)
 
     # T local steps, each on a fresh batch at the moved w: w <- w - eta g_t, total <- total + g_t

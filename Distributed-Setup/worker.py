@@ -34,7 +34,7 @@ with tf.device(task.device):  # NEW: this worker computes
     next_batch = data.batches(flags)
 
     # 5. The scheme. Pull: w <- w~
-    pulled_at = global_step.read_value()
+    pulled_at = session.updates_so_far(global_step)
     w = copies.pull(params)  # NEW: one transfer from each ps
     loss, grads = models.gradients(flags.model, w, next_batch())  # NEW: at w
     pushed = copies.push(grads, params)  # NEW: one transfer to each ps

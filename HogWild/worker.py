@@ -32,7 +32,7 @@ with tf.device(task.device):
     next_batch = data.batches(flags, worker=task.index, workers=task.workers)
 
     # 5. The scheme. Pull: w <- w~
-    pulled_at = global_step.read_value()
+    pulled_at = session.updates_so_far(global_step)
     w = copies.pull(params)
     loss, grads = models.gradients(flags.model, w, next_batch())
     pushed = copies.push(grads, params)

@@ -24,7 +24,7 @@ global_step = tf.train.get_or_create_global_step()
 next_batch = data.batches(flags)
 
 # 5. The scheme: w <- w - eta g
-pulled_at = global_step.read_value()
+pulled_at = session.updates_so_far(global_step)
 loss, grads = models.gradients(flags.model, params, next_batch())
 
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)

@@ -24,7 +24,9 @@ class Events(tf.train.SessionRunHook):
 
         with tf.device(task.device):
             local = tf.stack([*map(clock, milestones), tf.cast(loss, tf.float64)])
-        self._fetches = [local, number, pulled_at]
+        with tf.device(number.device):  # what comes from there comes in one transfer
+            counts = tf.stack([number, pulled_at])
+        self._fetches = [local, counts]
         self._window = getattr(task.flags, "window", 1)
         self._local_step = 0
         self._lines: list[str] = []
@@ -53,9 +55,9 @@ class Events(tf.train.SessionRunHook):
         _, *fetched = self._callables[step]()
         self._note(*fetched)
 
-    def _note(self, local, number, pulled_at):
+    def _note(self, local, counts):
         now = time.time()
-        pulled, computed, loss = local
+        (pulled, computed, loss), (number, pulled_at) = local, counts
         self._local_step += self._window
         self._lines.append(
             f'{{"time": {now:.6f}, "local_step": {self._local_step}, "global_step": {number + 1}, '

@@ -15,6 +15,12 @@ from common.flags import fail
 from common.gates import Together
 
 
+def updates_so_far(global_step: tf.Variable) -> tf.Tensor:
+    """How many updates there have been, read on the ps: the pull's place among the updates."""
+    with tf.device(global_step.device):
+        return global_step.read_value()
+
+
 def next_update(global_step: tf.Variable, flags, after: list[tf.Tensor]) -> tf.Tensor:
     """Counts an update of the global parameters, and tells how many came before it.
 
