@@ -55,7 +55,8 @@ def _learning(axes, events, evaluations, position, unit) -> None:
             losses = smooth([e["loss"] for e in mine], width)
             label = f"loss, worker {worker}"
             axes.plot([position(e) for e in mine], losses, color=worker_colour(worker), label=label)
-    axes.set(title=f"Loss and test accuracy over {unit}", xlabel=unit, ylabel="training loss")
+    name = "time" if unit == "seconds" else unit
+    axes.set(title=f"Loss and test accuracy over {name}", xlabel=unit, ylabel="training loss")
     axes.set_ylim(bottom=0)
     right = axes.twinx()
     right.grid(False)

@@ -47,9 +47,9 @@ def test_links_and_paths_exist(readme):
 
 @pytest.mark.parametrize("readme", READMES)
 def test_flags_exist(readme):
-    defaults, _ = flags.example_of(ROOT / "HogWild" / "worker.py")
-    known = flags.parser(defaults).format_help()
-    known += " --job_name --task_index --ps_hosts --worker_hosts"
+    scripts = [*ROOT.glob("[!.]*/worker.py"), *ROOT.glob("[!.]*/train.py")]
+    known = "".join(flags.parser(flags.example_of(s)[0]).format_help() for s in scripts)
+    known += " --benchmark --job_name --task_index --ps_hosts --worker_hosts"
     known += " --universal --python-version --no-annotate --no-header"
     for flag in set(re.findall(r"(?<![\w-])--\w+", text(readme))):
         assert re.search(rf"{flag}\b", known), flag
