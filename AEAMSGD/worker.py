@@ -10,10 +10,11 @@ Every worker, again and again, waiting for nobody:
 Each worker keeps its own w and v for ever; alpha is --moving_rate, delta is --momentum.
 """
 
-from common import cluster, data, models, session  # first: it quietens TensorFlow's start
+from common import cluster, data, models, session  # ours; first: quietens TensorFlow
 from common import copies
 import tensorflow.compat.v1 as tf
 
+# Of the flags; "steps" counts the updates of all workers together.
 DEFAULTS = {
     "workers": 2,
     "ps": 1,
@@ -49,7 +50,7 @@ with tf.device(task.device):
     begin += [v.assign(tf.zeros_like(v)) for v in velocity]
 
     # Pull w~; with x = w: e = alpha (x - w~)
-    pulled_at = session.updates_so_far(global_step)
+    pulled_at = session.updates_so_far(global_step)  # to measure the staleness
     pulled = copies.pull(params)
     x = [w.read_value() for w in own]
     update = [flags.moving_rate * (w - center) for w, center in zip(x, pulled)]
@@ -72,11 +73,14 @@ with tf.device(task.device):
     keep = [variable.assign(value) for variable, value in zip(own + velocity, w + v)]
 
 # Push: w~ <- w~ + e, whenever it arrives, without a lock.
+# Count first: next_update takes the next number of global_step and ends the session after --steps,
+# so that no update too many is applied. Hence no global_step in apply_gradients.
 number = session.next_update(global_step, flags, after=pushed)
 with tf.control_dependencies([number]):
     step = tf.group(*[p.assign_add(e) for p, e in zip(params, pushed)], *keep)
 
-# 6. The session, with TensorFlow's standard hooks. 7. The loop.
+# 6. The session, with TensorFlow's standard hooks.
 with session.training(task, server, params, loss, number, pulled_at, (pulled, keep), begin) as sess:
+    # 7. The loop: every run computes the whole graph anew, with a fresh batch and a fresh pull.
     while not sess.should_stop():
         sess.run(step)

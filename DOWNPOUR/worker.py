@@ -10,10 +10,11 @@ Every worker, again and again, waiting for nobody:
 Section 4.1 and Algorithm 1, with n_fetch = n_push = T and adaptive local steps.
 """
 
-from common import cluster, data, models, session  # first: it quietens TensorFlow's start
+from common import cluster, data, models, session  # ours; first: quietens TensorFlow
 from common import copies
 import tensorflow.compat.v1 as tf
 
+# Of the flags; "steps" counts the updates of all workers together.
 DEFAULTS = {"workers": 2, "ps": 1, "steps": 400, "window": 10, "learning_rate": 0.05}
 
 # 1. Who am I? The flags, or TF_CONFIG, say which task of which cluster.
@@ -35,7 +36,7 @@ with tf.device(task.device):
     next_batch = data.batches(flags, worker=task.index, workers=task.workers)
 
     # 5. The scheme. Pull: w <- w~
-    pulled_at = session.updates_so_far(global_step)
+    pulled_at = session.updates_so_far(global_step)  # to measure the staleness
     pulled = copies.pull(params)
 
     # T local steps, each on a fresh batch at the moved w, with this worker's own accumulator H:
@@ -60,11 +61,14 @@ with tf.device(task.device):
 
 # Push: G <- G + a^2, w~ <- w~ - eta a / sqrt(G), whenever it arrives. G starts at 0.1.
 optimizer = tf.train.AdagradOptimizer(flags.learning_rate, initial_accumulator_value=0.1)
+# Count first: next_update takes the next number of global_step and ends the session after --steps,
+# so that no update too many is applied. Hence no global_step in apply_gradients.
 number = session.next_update(global_step, flags, after=pushed)
 with tf.control_dependencies([number]):
     step = tf.group(optimizer.apply_gradients(zip(pushed, params)), *keep)
 
-# 6. The session, with TensorFlow's standard hooks. 7. The loop.
+# 6. The session, with TensorFlow's standard hooks.
 with session.training(task, server, params, loss, number, pulled_at, (pulled, update)) as sess:
+    # 7. The loop: every run computes the whole graph anew, with a fresh batch and a fresh pull.
     while not sess.should_stop():
         sess.run(step)

@@ -9,10 +9,11 @@ Again and again:
 Each line marked NEW is there, or is as it is, because of the distribution.
 """
 
-from common import cluster, data, models, session  # first: it quietens TensorFlow's start
+from common import cluster, data, models, session  # ours; first: quietens TensorFlow
 from common import copies  # NEW: local copies of global parameters
 import tensorflow.compat.v1 as tf
 
+# Of the flags; "steps" counts the updates of all workers together.
 DEFAULTS = {"workers": 1, "ps": 1, "steps": 2000, "learning_rate": 0.2}  # NEW: one ps
 
 # 1. Who am I? The flags, or TF_CONFIG, say which task of which cluster.
@@ -24,7 +25,7 @@ flags = task.flags
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)  # NEW: mine
 
 # 3. The global parameters w~, and the count of their updates, live on the parameter servers.
-on_ps = tf.train.replica_device_setter(cluster=task.cluster)  # NEW: one ps after the other
+on_ps = tf.train.replica_device_setter(cluster=task.cluster)  # NEW: variables go to the ps in turn
 with tf.device(on_ps):  # NEW: without it they would be this worker's own
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
@@ -34,18 +35,21 @@ with tf.device(task.device):  # NEW: this worker computes
     next_batch = data.batches(flags)
 
     # 5. The scheme. Pull: w <- w~
-    pulled_at = session.updates_so_far(global_step)
+    pulled_at = session.updates_so_far(global_step)  # to measure the staleness
     w = copies.pull(params)  # NEW: one transfer from each ps
     loss, grads = models.gradients(flags.model, w, next_batch())  # NEW: at w
-    pushed = copies.push(grads, params)  # NEW: one transfer to each ps
+    pushed = copies.push(grads, params)  # NEW: one transfer to each ps; applied below
 
 # Push: w~ <- w~ - eta g, computed by the ps on which each parameter lives.
-optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate, use_locking=True)  # NEW: locks
+optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate, use_locking=True)  # NEW: locked
+# Count first: next_update takes the next number of global_step and ends the session after --steps,
+# so that no update too many is applied. Hence no global_step in apply_gradients.
 number = session.next_update(global_step, flags, after=pushed)  # NEW: when they have arrived
 with tf.control_dependencies([number]):
     step = optimizer.apply_gradients(zip(pushed, params))  # NEW: what has arrived
 
-# 6. The session, with TensorFlow's standard hooks. 7. The loop.
+# 6. The session, with TensorFlow's standard hooks.
 with session.training(task, server, params, loss, number, pulled_at, (w, grads)) as sess:  # NEW:
+    # 7. The loop: every run computes the whole graph anew, with a fresh batch and a fresh pull.
     while not sess.should_stop():
         sess.run(step)

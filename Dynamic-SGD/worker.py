@@ -7,10 +7,11 @@ Every worker, again and again, waiting for nobody:
     push   w~ <- w~ + d / (s + 1),  with  d = w - w_pulled  and the staleness  s
 """
 
-from common import cluster, data, models, session  # first: it quietens TensorFlow's start
+from common import cluster, data, models, session  # ours; first: quietens TensorFlow
 from common import copies
 import tensorflow.compat.v1 as tf
 
+# Of the flags; "steps" counts the updates of all workers together.
 DEFAULTS = {"workers": 2, "ps": 1, "steps": 400, "window": 10, "learning_rate": 0.2}
 
 # 1. Who am I? The flags, or TF_CONFIG, say which task of which cluster.
@@ -32,7 +33,7 @@ with tf.device(task.device):
     next_batch = data.batches(flags, worker=task.index, workers=task.workers)
 
     # 5. The scheme. Pull: w <- w~
-    pulled_at = session.updates_so_far(global_step)
+    pulled_at = session.updates_so_far(global_step)  # to measure the staleness
     pulled = copies.pull(params)
 
     # T local steps, each on a fresh batch at the moved w: w <- w - eta g_t
@@ -50,12 +51,15 @@ with tf.device(task.device):
     pushed = copies.push(update, params)
 
 # Push: w~ <- w~ + d / (s + 1), where s updates by others came since the pull.
+# Count first: next_update takes the next number of global_step and ends the session after --steps,
+# so that no update too many is applied. Hence no global_step in apply_gradients.
 number = session.next_update(global_step, flags, after=pushed)
 with tf.device(global_step.device):
     scale = 1 / tf.cast(number - pulled_at + 1, tf.float32)
 step = tf.group(*[p.assign_add(scale * d) for p, d in zip(params, pushed)])
 
-# 6. The session, with TensorFlow's standard hooks. 7. The loop.
+# 6. The session, with TensorFlow's standard hooks.
 with session.training(task, server, params, loss, number, pulled_at, (pulled, update)) as sess:
+    # 7. The loop: every run computes the whole graph anew, with a fresh batch and a fresh pull.
     while not sess.should_stop():
         sess.run(step)

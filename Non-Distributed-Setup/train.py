@@ -6,9 +6,10 @@ Again and again:
     w <- w - eta g
 """
 
-from common import cluster, data, models, session  # first: it quietens TensorFlow's start
+from common import cluster, data, models, session  # ours; first: quietens TensorFlow
 import tensorflow.compat.v1 as tf
 
+# Of the flags; "steps" counts the updates of all workers together.
 DEFAULTS = {"workers": 1, "ps": 0, "steps": 2000, "learning_rate": 0.2}
 
 # 1. Who am I? Without a cluster: the only one.
@@ -28,11 +29,14 @@ pulled_at = session.updates_so_far(global_step)
 loss, grads = models.gradients(flags.model, params, next_batch())
 
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
+# Count first: next_update takes the next number of global_step and ends the session after --steps,
+# so that no update too many is applied. Hence no global_step in apply_gradients.
 number = session.next_update(global_step, flags, after=grads)
 with tf.control_dependencies([number]):
     step = optimizer.apply_gradients(zip(grads, params))
 
-# 6. The session, with TensorFlow's standard hooks. 7. The loop.
+# 6. The session, with TensorFlow's standard hooks.
 with session.training(task, None, params, loss, number, pulled_at, ([], grads)) as sess:
+    # 7. The loop: every run computes the whole graph anew, with a fresh batch.
     while not sess.should_stop():
         sess.run(step)

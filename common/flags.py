@@ -97,7 +97,13 @@ def parser(defaults: dict, description: str = "") -> argparse.ArgumentParser:
     count = number(int, 1)
     flag("workers", count, defaults.get("workers", 2), "N", "worker processes")
     flag("ps", number(int, 0), defaults.get("ps", 1), "N", "parameter server processes")
-    flag("steps", count, defaults["steps"], "N", "stop when global_step reaches N")
+    flag(
+        "steps",
+        count,
+        defaults["steps"],
+        "N",
+        "stop when global_step, the updates of all workers, reaches N",
+    )
     if "window" in defaults:
         flag("window", count, defaults["window"], "T", "local steps between a pull and a push")
     flag("batch_size", number(int, 0), 32, "B", "per worker; 0: the whole shard in order")
@@ -113,7 +119,9 @@ def parser(defaults: dict, description: str = "") -> argparse.ArgumentParser:
     flag("delay", delays, None, "K:SECONDS", "worker K sleeps that long in every step")
     flag("results", path, None, "DIR", "results folder (default: results/<time> in the example)")
     flag("checkpoint_dir", path, None, "DIR", "resume from and save here (default: in the results)")
-    flag("max_restarts", number(int, 0), 3, "N", "a task that dies is started again that often")
+    flag(
+        "max_restarts", number(int, 0), 3, "N", "a task that is killed is started again that often"
+    )
     flag("timeout", number(float, 0, strict=True), 600, "SECONDS", "for the whole run")
     p.add_argument(
         "--network",

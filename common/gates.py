@@ -129,5 +129,5 @@ def leave_when_all_have(task, server: tf.train.Server) -> None:
     print(f"{task.name} serves at {task.address}", flush=True)
     with tf.Session(server.target, config=task.config) as session:
         for worker, gate in enumerate(gates):
-            gate.wait(session, f"worker {worker}", float("inf"))
+            gate.wait(session, f"worker {worker} to finish", float("inf"))
     print(f"{task.name} ends: all workers have left", flush=True)
