@@ -10,10 +10,7 @@ A generated part stands between `<!-- KIND: ARGUMENT -->` and `<!-- end -->`:
     benchmark: speed   what benchmark.json found
 """
 
-import ast
-import difflib
 import functools
-import io
 import json
 import os
 import re
@@ -22,8 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
-import tokenize
 from pathlib import Path
+
+from common import quotes
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"(<!-- (\w+): (.*?) -->)(.*?)(<!-- end -->)", re.S)
@@ -35,33 +33,16 @@ def readmes() -> list[Path]:
     return [*sorted(ROOT.glob("[!.]*/README.md")), ROOT / "README.md"]
 
 
-def code(path: Path) -> list[str]:
-    """A script's lines without comments, docstring and blank lines."""
-    source = path.read_text(encoding="utf-8")
-    lines = source.splitlines()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            row, column = token.start
-            lines[row - 1] = lines[row - 1][:column].rstrip()
-    first = ast.parse(source).body[0]
-    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-        lines[first.lineno - 1 : first.end_lineno] = []
-    return [line for line in lines if line.strip()]
-
-
-def diff(a: str, b: str) -> str:
-    """The unified diff of two scripts' code, as a Markdown block."""
-    changes = difflib.unified_diff(code(ROOT / a), code(ROOT / b), a, b, n=0, lineterm="")
-    return "```diff\n" + "\n".join(line for line in changes if line[:2] != "@@") + "\n```"
+def diff(argument: str) -> str:
+    """What differs between two scripts, `diff: A B`."""
+    a, b = argument.split()
+    return quotes.diff(ROOT / a, ROOT / b, a, b)
 
 
 def paragraph(argument: str) -> str:
     """The lines of a file from one that begins with some words up to the next blank line."""
     file, _, start = argument.partition(" ")
-    lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
-    (first,) = [i for i, line in enumerate(lines) if line.strip().startswith(start)]
-    last = next(i for i in range(first, len(lines)) if not lines[i].strip())
-    return "```python\n" + "\n".join(lines[first:last]) + "\n```"
+    return quotes.lines(ROOT / file, start)
 
 
 def whole_file(file: str) -> str:
@@ -118,7 +99,7 @@ def output(command: str) -> str:
     return f"```console\n$ {command}\n{screen}\n```"
 
 
-FIXED = {"diff": lambda a: diff(*a.split()), "lines": paragraph, "file": whole_file}
+FIXED = {"diff": diff, "lines": paragraph, "file": whole_file}
 MEASURING = {"output": output}
 QUOTED = {"seconds": seconds, "benchmark": benchmark}
 

@@ -8,7 +8,7 @@ import pytest
 import refresh
 from conftest import ROOT
 
-from common import flags
+from common import flags, quotes
 
 READMES = [str(path.relative_to(ROOT)) for path in refresh.readmes()]
 
@@ -102,7 +102,7 @@ def test_every_new_line_of_distribution_is_marked():
 
 
 def test_hogwild_differs_by_its_scheme_alone():
-    a, b = (refresh.code(ROOT / name / "worker.py") for name in ("Distributed-Setup", "HogWild"))
+    a, b = (quotes.code(ROOT / name / "worker.py") for name in ("Distributed-Setup", "HogWild"))
     changed = [line for line in b if line not in a]
     assert len(changed) == 3, changed
     assert len([line for line in a if line not in b]) == 3
