@@ -36,9 +36,7 @@ if gpus:
     options.visible_device_list = str(task.index % len(gpus))
     options.per_process_gpu_memory_fraction = flags.memory_fraction or 0
     options.allow_growth = not flags.memory_fraction
-print(
-    f"{task.name} computes on", f"GPU {task.index % len(gpus)}" if gpus else "the CPU", flush=True
-)
+print(task.name, "computes on", gpus[task.index % len(gpus)].name if gpus else "the CPU")
 
 # This task's server: the others reach this process through it, and it reaches them.
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)

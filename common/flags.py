@@ -176,7 +176,7 @@ OWN_FLAGS = {
         "F",
         "of a GPU's memory, for each process (default: as much as it needs)",
     ),
-    "threads": (number(int, 1), "N", "one process with N threads, and no ps"),
+    "threads": (number(int, 1), "N", "one process with N threads, no ps (default: processes)"),
     "learning_rates": (rates, "A,B,...", "each worker's own (default: learning_rate / workers)"),
 }
 

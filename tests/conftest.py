@@ -3,6 +3,8 @@
 import contextlib
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import time
@@ -12,6 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from common import results
 
 ROOT = Path(__file__).resolve().parents[1]
 MARK = f"DISTRIBUTED_TF_TEST={uuid.uuid4()}"  # in the environment of everything tests start
@@ -86,6 +90,34 @@ def eventually(condition, seconds: float) -> bool:
     while not (holds := condition()) and time.monotonic() < end:
         time.sleep(0.05)
     return bool(holds)
+
+
+def task_pid(job: str, index: int) -> int:
+    """The process of one task of the run that is going on."""
+    pattern = re.compile(rf"\w+\.py .*--job_name {job} --task_index {index}\b")
+    (pid,) = [pid for pid, command in processes().items() if pattern.search(command)]
+    return pid
+
+
+def reach(folder, step: int, worker: int = 0) -> list[dict]:
+    """Waits until a worker has made the given update, and returns its events so far."""
+    tail, events = results.Tail(results.events_file(folder, worker)), []
+
+    def reached():
+        events.extend(tail.read())
+        return events and events[-1]["global_step"] >= step
+
+    assert eventually(reached, 60), f"step {step} is not reached"
+    return events
+
+
+def copy_example(name: str, to, **changes: str):
+    """A reader's copy of an example with `common/`; `changes` are new contents of its scripts."""
+    shutil.copytree(ROOT / "common", to / "common")
+    shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("results"))
+    for script, text in changes.items():
+        (to / name / f"{script}.py").write_text(text)
+    return to
 
 
 @pytest.fixture(autouse=True)

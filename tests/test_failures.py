@@ -3,44 +3,15 @@
 import itertools
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
-from conftest import ROOT, environment, eventually, processes
+from conftest import ROOT, copy_example, environment, eventually, processes, reach, task_pid
 
 from common import results
-
-
-def task_pid(job: str, index: int) -> int:
-    """The process of one task of the run that is going on."""
-    pattern = re.compile(rf"(worker|ps)\.py .*--job_name {job} --task_index {index}\b")
-    (pid,) = [pid for pid, command in processes().items() if pattern.search(command)]
-    return pid
-
-
-def reach(folder, step: int, worker: int = 0) -> list[dict]:
-    """Waits until a worker has made the given update, and returns its events so far."""
-    tail, events = results.Tail(results.events_file(folder, worker)), []
-
-    def reached():
-        events.extend(tail.read())
-        return events and events[-1]["global_step"] >= step
-
-    assert eventually(reached, 60), f"step {step} is not reached"
-    return events
-
-
-def copy_example(name: str, to, **changes: str):
-    """A reader's copy of an example with `common/`; `changes` are new contents of its scripts."""
-    shutil.copytree(ROOT / "common", to / "common")
-    shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("results"))
-    for script, text in changes.items():
-        (to / name / f"{script}.py").write_text(text)
-    return to
 
 
 def test_a_killed_worker_comes_back(start):
