@@ -8,11 +8,12 @@ import os
 import sys
 from pathlib import Path
 
-import tensorflow.compat.v1 as tf
-
 from common import flags as command_line
-from common import network, results
+from common import network, quick_import, results
 from common.flags import fail
+
+with quick_import():
+    import tensorflow.compat.v1 as tf
 
 PS_HOSTS = "localhost:2222"
 WORKER_HOSTS = "localhost:2223,localhost:2224"

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -109,6 +110,29 @@ def reach(folder, step: int, worker: int = 0) -> list[dict]:
 
     assert eventually(reached, 60), f"step {step} is not reached"
     return events
+
+
+def kill_and_see_it_back(where, job: str, index: int, workers: int = 2) -> float:
+    """SIGKILL to a task; returns when it was, once all workers have gone on after its restart."""
+    tails = [results.Tail(results.events_file(where, k)) for k in range(workers)]
+    pid, killed = task_pid(job, index), time.time()
+    os.kill(pid, signal.SIGKILL)
+    went_on = set()
+
+    def back():
+        for k, tail in enumerate(tails):
+            if any(event["time"] > restarted for event in tail.read()):
+                went_on.add(k)
+        return len(went_on) == workers
+
+    def running():
+        with contextlib.suppress(ValueError):
+            return task_pid(job, index) != pid
+
+    assert eventually(running, 30), f"{job} {index} was not started again"
+    restarted = time.time() + 1  # what was under way is over by then
+    assert eventually(back, 60), f"after {job} {index} had come back only {went_on} went on"
+    return killed
 
 
 def copy_example(name: str, to, **changes: str):

@@ -1,7 +1,7 @@
 """The small sweep behind the defaults: test accuracy by learning rate and number of workers.
 
-`.venv/bin/python tests/sweep.py [EXAMPLE ...]` runs each example with its defaults but for the rate,
-a quarter to twice its default, with two and with four workers, and notes what it reached in
+`.venv/bin/python tests/sweep.py [EXAMPLE ...]` runs each example with its defaults but for the
+rate, a quarter to twice its default, with two and with four workers, and notes what it reached in
 `sweep.json`, which the READMEs quote. It takes about a quarter of an hour.
 """
 
