@@ -16,6 +16,7 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # also when a server that we stop on p
 
 import matplotlib.pyplot as plt
 import numpy as np
+from IPython import get_ipython
 from IPython.display import Markdown, display
 
 from common import plots, processes, quotes, results
@@ -40,6 +41,8 @@ with _silent_core():
 for _name in ("http_proxy", "https_proxy"):  # gRPC would ask a proxy the way to localhost
     os.environ.pop(_name, None), os.environ.pop(_name.upper(), None)
 logging.getLogger("tensorflow").setLevel(logging.ERROR)
+if get_ipython():  # figures appear below their cell; plots.py draws into files
+    get_ipython().run_line_magic("matplotlib", "inline")
 plt.style.use(plots.STYLE)
 
 ROOT = Path(__file__).resolve().parents[1]
