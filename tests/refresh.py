@@ -121,7 +121,7 @@ def refreshed(text: str, kinds: dict) -> str:
 
 
 def main() -> None:
-    """`refresh.py` makes everything anew, `--fixed` what needs no run, `--notebooks` these alone."""
+    """Makes everything anew; `--fixed`: what needs no run; `--notebooks`: these alone."""
     if "--notebooks" in sys.argv:
         notebooks.refresh_all(sys.argv[sys.argv.index("--notebooks") + 1 :])
         return
