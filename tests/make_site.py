@@ -129,11 +129,11 @@ class Site:
     def __init__(self, target: Path):
         self.target, self.sources = target, reading_order()
         self.exporter = HTMLExporter(
-            template_name="site", extra_template_basedirs=[str(ROOT / "tests")],
+            template_name="web", extra_template_basedirs=[str(ROOT / "tests")],
             exclude_anchor_links=True, exclude_input_prompt=True, exclude_output_prompt=True,
         )  # fmt: skip
         light, dark = HtmlFormatter(style="default"), HtmlFormatter(style="github-dark")
-        css = (ROOT / "tests" / "site" / "style.css").read_text()
+        css = (ROOT / "tests" / "web" / "style.css").read_text()
         rules = [f.get_style_defs(".highlight") for f in (light, dark)]
         self.css = f"{css}\n{rules[0]}\n@media (prefers-color-scheme: dark) {{\n{rules[1]}\n}}\n"
 
