@@ -215,7 +215,7 @@ class Site:
         picture.parent.mkdir(parents=True, exist_ok=True)
         if source.suffix == ".ipynb":
             notebook = nbformat.reads(text, as_version=4)
-            text = notebook.cells[0].source
+            text = "\n\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
             images = [output.data["image/png"] for cell in notebook.cells
                       for output in cell.get("outputs", [])
                       if "image/png" in output.get("data", {})]  # fmt: skip
