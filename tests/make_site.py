@@ -42,7 +42,7 @@ def reading_order() -> list[Path]:
         order += [path for path in inside if path.suffix == ".ipynb"]
     for target in links((ROOT / "README.md").read_text()):
         folder = Path(target).parent
-        if (ROOT / folder / "run.sh").exists():
+        if Path(target).name == "README.md" and (ROOT / folder / "run.sh").exists():
             order += [folder / "README.md", folder / f"{folder}.ipynb"]
     order += [path.relative_to(ROOT) for path in sorted(ROOT.glob("[!.]*/README.md"))]
     order += notebooks.everything()
@@ -75,8 +75,8 @@ def formula(tex: str, display: bool) -> str:
     kind = "formula display" if display else "formula"
     return (
         f'<svg class="{kind}" role="img" aria-label="{html.escape(tex)}" '
-        f'viewBox="0 0 {width:.1f} {height:.1f}" style="width:{width / 16:.2f}em;'
-        f'height:{height / 16:.2f}em;vertical-align:{-depth / 16:.2f}em">'
+        f'viewBox="0 0 {width:.1f} {height:.1f}" style="width:{width / 14.5:.2f}em;'
+        f'height:{height / 14.5:.2f}em;vertical-align:{-depth / 14.5:.2f}em">'
         f'<path d="{"".join(parts)}" fill="currentColor"/></svg>'
     )
 
@@ -201,6 +201,7 @@ class Site:
         examples = [s for s in self.sources if (ROOT / s.parent / "run.sh").exists()]
         examples = [s for s in examples if s.name == "README.md" and s.parent.name != ""]
         lead = re.search(r"\n\n(.+?)\n\n", (ROOT / "README.md").read_text(), re.S)[1]
+        lead = lead.replace("`", "")
         parts = [f'<h1>Distributed TensorFlow, by example</h1><p class="lead">{html.escape(lead)}',
                  '</p><p><a class="button" href="about.html">Start here</a></p>']  # fmt: skip
         for heading, sources in (("Notebooks", tutorial), ("Examples", examples)):
@@ -222,9 +223,9 @@ class Site:
             picture.write_bytes(base64.b64decode(images[0]))
         else:
             shutil.copy((ROOT / source).with_name("curves.png"), picture)
-        words = re.search(r"^# .*?\n\n(.+?)(?:\n\n|$)", text, re.S | re.M)[1]
-        words = re.split(r"(?<=[.:?])\s", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", words))[0]
-        words = re.sub(r"[*`]", "", words).replace("\n", " ")
+        words = re.search(r"^# .*?\n\n(.+?)(?:\n\n|\Z)", text, re.S | re.M)[1]
+        words = re.split(r"(?<=[.?!])\s|:\s", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", words))[0]
+        words = re.sub(r"[*`]", "", words).replace("\n", " ").rstrip(".:") + "."
         href, image = page_of(source), picture.relative_to(self.target)
         return (
             f'<a class="card" href="{href}"><img src="{image}" alt="" loading="lazy">'
