@@ -117,10 +117,11 @@ def title_of(source: Path) -> str:
     return found[1].replace("`", "") if found else source.stem
 
 
-def slug(heading: str) -> str:
-    """The anchor that GitHub gives a heading."""
-    plain = html.unescape(re.sub(r"<[^>]+>", "", heading)).lower().strip()
-    return re.sub(r"[^\w -]", "", plain).replace(" ", "-")
+def anchor(heading: str, source: Path) -> str:
+    """The anchor that GitHub gives a heading; those of a notebook are Jupyter's."""
+    if source.suffix == ".md":
+        heading = re.sub(r"[^\w -]", "", heading.lower())
+    return heading.strip().replace(" ", "-")
 
 
 class Site:
@@ -139,7 +140,7 @@ class Site:
 
     def link(self, source: Path, target: str) -> str:
         """A link of a source, as its page needs it; a file that is no page is copied."""
-        file, _, anchor = target.partition("#")
+        file, _, place = target.partition("#")
         if "://" in target or not file or target.startswith(("mailto:", "data:")):
             return target
         path = Path(os.path.normpath(source.parent / file))
@@ -154,7 +155,7 @@ class Site:
             (self.target / goal).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / path, self.target / goal)
         there = os.path.relpath(goal, page_of(source).parent)
-        return there + (f"#{anchor}" if anchor else "")
+        return there + (f"#{place}" if place else "")
 
     def write(self, page: Path, body: str, **around) -> None:
         """A page in its frame: the template of the notebooks has it, too."""
@@ -170,7 +171,9 @@ class Site:
         text, _ = self.exporter.from_notebook_node(load(source), {"site": {"bare": True}})
 
         def heading(match):
-            return f'<h{match[1]} id="{slug(match[2])}">{match[2]}</h{match[1]}>'
+            plain = html.unescape(re.sub(r"<[^>]+>", "", match[2]))
+            own = html.escape(anchor(plain, source))
+            return f'<h{match[1]} id="{own}">{match[2]}</h{match[1]}>'
 
         def target(match):
             return f'{match[1]}="{html.escape(self.link(source, html.unescape(match[2])))}"'
@@ -228,7 +231,7 @@ class Site:
         words = re.sub(r"[*`]", "", words).replace("\n", " ").rstrip(".:") + "."
         href, image = page_of(source), picture.relative_to(self.target)
         return (
-            f'<a class="card" href="{href}"><img src="{image}" alt="" loading="lazy">'
+            f'<a class="card" href="{href}"><img src="{image}" alt="">'
             f"<strong>{html.escape(title_of(source))}</strong><span>{html.escape(words)}</span></a>"
         )
 

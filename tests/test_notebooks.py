@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import jupyter_client
+import make_site
 import nbformat
 import notebooks
 import pytest
@@ -113,7 +114,7 @@ def anchors(path) -> set[str]:
     if path.suffix == ".ipynb":
         text = texts(nbformat.reads(text, as_version=4).cells)
     titles = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", text, flags=re.S), re.M)
-    return {re.sub(r"[^\w -]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+    return {make_site.anchor(re.sub(r"[*`]", "", title), path) for title in titles}
 
 
 @pytest.mark.parametrize("path", [*ALL, *(["Basics-Tutorial/README.md"] if ALL else [])])
@@ -175,11 +176,13 @@ def test_an_interrupted_cell_stops_its_run():
         client.execute(
             "import sys; sys.path.insert(0, '..')\n"
             "from common import notebook\n"
-            "notebook.run('HogWild', '--steps', 10**9)"
+            "notebook.run('HogWild', '--steps', 10**9)",
+            stop_on_error=False,
         )
         assert eventually(lambda: any("worker.py" in command for command in others()), 60)
         manager.interrupt_kernel()
         assert eventually(lambda: not others(), 5), others()
+        assert client.get_shell_msg(timeout=30)["content"]["ename"] == "KeyboardInterrupt"
         answer = client.execute_interactive("print('alive')", timeout=30, output_hook=lambda _: 0)
         assert answer["content"]["status"] == "ok"
     finally:
