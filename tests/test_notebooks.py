@@ -117,11 +117,12 @@ def anchors(path) -> set[str]:
     return {make_site.anchor(re.sub(r"[*`]", "", title), path) for title in titles}
 
 
-@pytest.mark.parametrize("path", [*ALL, *(["Basics-Tutorial/README.md"] if ALL else [])])
+READMES = sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("[!.]*/README.md"))
+
+
+@pytest.mark.parametrize("path", [*ALL, *READMES])
 def test_links_lead_somewhere(path):
     source = ROOT / path
-    if not source.exists():
-        pytest.skip("not there")
     text = texts(read(path).cells) if path.endswith(".ipynb") else source.read_text()
     for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", text, flags=re.S)):
         if target.startswith("https://"):
@@ -130,6 +131,20 @@ def test_links_lead_somewhere(path):
         where = source.parent / file if file else source
         assert where.exists(), target
         assert not anchor or anchor in anchors(where), target
+
+
+def test_the_tutorial_names_every_notebook_with_its_minutes():
+    text = (ROOT / "Basics-Tutorial" / "README.md").read_text()
+    rows = re.findall(r"^\| \d+ \|(.*)\| (\d+) \|$", text, re.M)
+    named = {name: int(minutes) for row, minutes in rows
+             for name in re.findall(r"\]\((\S+\.ipynb)\)", row)}  # fmt: skip
+    tutorial = [path for path in ALL if path.startswith("Basics-Tutorial/")]
+    assert {f"Basics-Tutorial/{name}" for name in named} == set(tutorial)
+    for name, minutes in named.items():
+        said = texts(read(f"Basics-Tutorial/{name}").cells)
+        assert f"**Time needed:** {minutes} minutes" in said, name
+    for path in set(ALL) - set(tutorial):
+        assert f"](../{path})" in text, path
 
 
 def others() -> list[str]:
