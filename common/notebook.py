@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import time
@@ -40,6 +39,7 @@ with _silent_core():
 
 for _name in ("http_proxy", "https_proxy"):  # gRPC would ask a proxy the way to localhost
     os.environ.pop(_name, None), os.environ.pop(_name.upper(), None)
+os.environ.pop("FORCE_COLOR", None)  # the kernel's; a run's table is plain text
 logging.getLogger("tensorflow").setLevel(logging.ERROR)
 if get_ipython():  # figures appear below their cell; plots.py draws into files
     get_ipython().run_line_magic("matplotlib", "inline")
@@ -67,21 +67,28 @@ class Run:
 def run(example: str, *flags, show: bool = True) -> Run:
     """Runs `bash EXAMPLE/run.sh flags` to its end and, if `show`, prints its table.
 
+    The run ends with the kernel, should that end first.
+
     Raises:
         RuntimeError: with what was on the screen, if it failed.
     """
-    where = tempfile.mkdtemp(prefix="run-")
+    where = Path(tempfile.mkdtemp(prefix="run-"))
     command = ["bash", f"{ROOT}/{example}/run.sh", "--plain", "--results", where]
-    env = os.environ | {"PYTHON": sys.executable}
-    done = subprocess.run([*command, *map(str, flags)], text=True, env=env, check=False,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
-    if done.returncode:
-        raise RuntimeError(f"{example} ended with exit code {done.returncode}:\n{done.stdout}")
-    screen = re.sub(r"[;,]? *(logs and )?results in \S+", "", done.stdout)
+    task = processes.Process(example, 0, [*map(str, [*command, *flags])], where / "screen.txt")
+    group = processes.Group()
+    try:
+        group.start(task, os.environ | {"PYTHON": sys.executable})
+        _, code = group.exits.get()
+    finally:  # also when the reader interrupts the cell; and the group ends with the kernel
+        group.kill()
+    text = task.log.read_text()
+    if code:
+        raise RuntimeError(f"{example} ended with exit code {code}:\n{text}")
+    screen = re.sub(r"[;,]? *(logs and )?results in \S+", "", text)
     if show:
         print(f"$ bash {example}/run.sh", *flags)
         print(screen[screen.index("task ") :].rstrip())
-    return Run(Path(where), screen)
+    return Run(where, screen)
 
 
 class Tasks:
@@ -130,6 +137,31 @@ class Tasks:
         self._group.kill()
 
 
+def overview(run: Run, unit: str = "updates") -> None:
+    """Draws what a run measured: learning over `updates` or `seconds`, staleness, timeline."""
+    figure = plt.figure(figsize=(9, 4.8), layout="constrained")
+    top, bottom = figure.add_gridspec(2, 1, height_ratios=[3, 0.5 + 0.35 * len(run.events)])
+    left, right = (figure.add_subplot(part) for part in top.subgridspec(1, 2, width_ratios=[3, 2]))
+    plots.learning(left, run.events, run.evaluations, unit)
+    left.legend(loc="center right")
+    plots.staleness(right, run.summary["staleness"])
+    below = figure.add_subplot(bottom)
+    plots.timeline(below, run.events)
+    below.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=3)
+    plt.show()
+
+
+def compare(runs: dict[str, Run]) -> None:
+    """Draws the training loss of several runs, over mini-batches and over seconds."""
+    _, axes = plt.subplots(1, 2, figsize=(9, 3.2), sharey=True, layout="constrained")
+    for k, (label, run) in enumerate(runs.items()):
+        plots.losses(axes[0], run.events, "batches", plots.worker_colour(k), label)
+        plots.losses(axes[1], run.events, "seconds", plots.worker_colour(k), label)
+    axes[1].set_ylabel("")
+    axes[1].legend()
+    plt.show()
+
+
 def show(file: str, start: str, end: str = "") -> None:
     """Displays lines of a file of the collection, `AGN/worker.py`; see `quotes.lines`."""
     display(Markdown(f"From `{file}`:\n\n{quotes.lines(ROOT / file, start, end)}"))
@@ -165,21 +197,24 @@ def diagram(
     """
     _, axes = plt.subplots(figsize=size, layout="constrained")
     at = {text: np.array(place[:2], float) for text, place in boxes.items()}
+    edges = {}
+    for text, (x, y, kind) in boxes.items():
+        colour = "black" if kind == "data" else "white"
+        box = {"boxstyle": "round,pad=0.6", "fc": COLOURS[kind], "ec": "none"}
+        drawn = axes.text(x, y, text, ha="center", va="center", color=colour, zorder=3, bbox=box)
+        edges[text] = drawn.get_bbox_patch()  # where its arrows begin and end
     for a, b, label in arrows:
         both = (b, a, label) in arrows or any(x == b and y == a for x, y, _ in arrows)
         axes.annotate(
-            "", at[b], at[a],
-            arrowprops={"arrowstyle": "-|>", "color": plots.NETWORK, "lw": 2, "shrinkA": 42,
-                        "shrinkB": 42, "connectionstyle": f"arc3,rad={0.18 if both else 0}"},
+            "", at[b], at[a], zorder=4,
+            arrowprops={"arrowstyle": "-|>", "color": plots.NETWORK, "lw": 2, "patchA": edges[a],
+                        "patchB": edges[b], "shrinkA": 6, "shrinkB": 6,
+                        "connectionstyle": f"arc3,rad={0.18 if both else 0}"},
         )  # fmt: skip
         way = at[b] - at[a]
         aside = np.array([way[1], -way[0]]) * (0.13 if both else 0.0)
         axes.text(*(at[a] + at[b]) / 2 + aside, label, ha="center", va="center", fontsize=9,
-                  bbox={"fc": "white", "ec": "none", "pad": 1.5})  # fmt: skip
-    for text, (x, y, kind) in boxes.items():
-        colour = "black" if kind == "data" else "white"
-        box = {"boxstyle": "round,pad=0.6", "fc": COLOURS[kind], "ec": "none"}
-        axes.text(x, y, text, ha="center", va="center", color=colour, zorder=3, bbox=box)
+                  zorder=5, bbox={"fc": "white", "ec": "none", "pad": 1.5})  # fmt: skip
     places = np.array(list(at.values()))
     (left, low), (right, high) = places.min(0) - 0.6, places.max(0) + 0.6
     axes.set(xlim=(left, right), ylim=(low, high), title=title)

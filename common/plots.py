@@ -33,9 +33,8 @@ def curves(folder: Path, summary: dict) -> None:
     evaluations = results.read_evaluations(folder)
     with plt.style.context(STYLE):
         figure, axes = plt.subplots(2, 2, figsize=(10, 6.6), layout="constrained")
-        started = min((results.began(e) for mine in events for e in mine), default=0)
-        _learning(axes[0, 0], events, evaluations, lambda e: e["time"] - started, "seconds")
-        _learning(axes[0, 1], events, evaluations, lambda e: e["global_step"], "updates")
+        learning(axes[0, 0], events, evaluations, "seconds")
+        learning(axes[0, 1], events, evaluations, "updates")
         timeline(axes[1, 0], events)
         if "contributed" in summary["tasks"][-1]:
             contributions(axes[1, 1], summary["tasks"])
@@ -51,7 +50,17 @@ def curves(folder: Path, summary: dict) -> None:
         plt.close(figure)
 
 
-def _learning(axes, events, evaluations, position, unit) -> None:
+def _position(events: list[list[dict]], unit: str):
+    """A function that tells where an event lies, in `seconds` since the start or in `updates`."""
+    if unit == "updates":
+        return lambda event: event["global_step"]
+    started = min((results.began(e) for mine in events for e in mine), default=0)
+    return lambda event: event["time"] - started
+
+
+def learning(axes, events: list[list[dict]], evaluations: list[dict], unit: str) -> None:
+    """Every worker's training loss and the test accuracy, over `seconds` or `updates`."""
+    position = _position(events, unit)
     for worker, mine in enumerate(events):
         if mine:
             width = max(1, len(mine) // 50)
@@ -69,6 +78,20 @@ def _learning(axes, events, evaluations, position, unit) -> None:
     right.plot([position(e) for e in known], accuracy, "o-", ms=3, color=ACCURACY)
     axes.plot([], [], "o-", ms=3, color=ACCURACY, label="test accuracy")
     right.set(ylim=(0, 1.02), ylabel="test accuracy")
+
+
+def losses(axes, events: list[list[dict]], unit: str, colour: str, label: str) -> None:
+    """One curve for the training loss of all workers, over `seconds` or mini-`batches`."""
+    batches = max(mine[0]["local_step"] for mine in events if mine)  # of one update
+    every = sorted((e for mine in events for e in mine), key=lambda e: e["time"])
+    position = _position(events, "seconds")
+    at = [position(e) if unit == "seconds" else batches * (i + 1) for i, e in enumerate(every)]
+    values = smooth([e["loss"] for e in every], max(1, len(every) // 40))
+    axes.plot(at, values, color=colour, label=label)
+    name = "time" if unit == "seconds" else f"mini-{unit}"
+    axes.set(title=f"Loss over {name}", xlabel=unit, ylabel="training loss")
+    axes.locator_params(axis="x", nbins=6)
+    axes.set_ylim(bottom=0)
 
 
 def timeline(axes, events: list[list[dict]], cycles: int = 6) -> None:

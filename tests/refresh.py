@@ -1,4 +1,5 @@
-"""Writes into the READMEs what the committed code really prints: run by `refresh.sh`.
+"""Writes into the READMEs what the committed code really prints, and executes the notebooks: run
+by `refresh.sh`.
 
 A generated part stands between `<!-- KIND: ARGUMENT -->` and `<!-- end -->`:
 
@@ -21,6 +22,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+import notebooks
 
 from common import flags, quotes
 
@@ -134,7 +137,10 @@ def refreshed(text: str, kinds: dict) -> str:
 
 
 def main() -> None:
-    """`refresh.py` makes everything anew, `refresh.py --fixed` what needs no run."""
+    """Makes everything anew; `--fixed`: what needs no run; `--notebooks`: these alone."""
+    if "--notebooks" in sys.argv:
+        notebooks.refresh_all(sys.argv[sys.argv.index("--notebooks") + 1 :])
+        return
     kinds = FIXED | QUOTED if "--fixed" in sys.argv else FIXED | MEASURING | QUOTED
     for path in readmes():
         text = path.read_text(encoding="utf-8")
@@ -145,6 +151,8 @@ def main() -> None:
             os.chmod(file.name, 0o644)
             os.replace(file.name, path)
             print(f"refreshed {path.relative_to(ROOT)}")
+    if "--fixed" not in sys.argv:
+        notebooks.refresh_all([])
 
 
 if __name__ == "__main__":

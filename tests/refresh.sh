@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes everything anew that the READMEs quote: outputs, pictures, diffs, numbers.
+# Makes anew what the READMEs quote (outputs, pictures, diffs, numbers) and all notebooks.
 # --fixed: only what needs no run. --benchmark: the benchmark's table first, about five minutes.
+# --notebooks [NAME...]: only the notebooks, or those named: AGN, Servers, Multiple-Workers.
 here=$(CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../common/setup.sh"
 cd "$here/.." || exit 1

@@ -1,0 +1,252 @@
+"""Turns the READMEs and the notebooks into a static HTML site: run by `site.sh`.
+
+Every page is self-contained: style and formulas are in it, nothing is loaded from elsewhere.
+"""
+
+import base64
+import functools
+import html
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import nbformat
+import notebooks
+from matplotlib.font_manager import FontProperties
+from matplotlib.mathtext import MathTextParser
+from matplotlib.textpath import TextPath
+from nbconvert import HTMLExporter
+from pygments.formatters import HtmlFormatter
+
+ROOT = Path(__file__).resolve().parents[1]
+TUTORIAL = "Basics-Tutorial"
+FENCE = re.compile(r"(```.*?```|`[^`\n]*`)", re.S)
+MATH = re.compile(r"\$\$(.+?)\$\$|\$(?!\s)([^$\n]+?)(?<!\s)\$(?!\d)", re.S)
+
+
+def links(markdown: str) -> list[str]:
+    """The targets of a text's links, in order, without code blocks."""
+    return re.findall(r"\]\(([^)\s#]+)", re.sub(r"```.*?```", "", markdown, flags=re.S))
+
+
+def reading_order() -> list[Path]:
+    """Every page's source below the root: the tutorial in its README's order, then the examples,
+    each README before its notebook, in the order of the root README's table."""
+    order = [Path("README.md")]
+    tutorial = ROOT / TUTORIAL / "README.md"
+    if tutorial.exists():
+        order.append(tutorial.relative_to(ROOT))
+        inside = [Path(TUTORIAL, target) for target in links(tutorial.read_text())]
+        order += [path for path in inside if path.suffix == ".ipynb"]
+    for target in links((ROOT / "README.md").read_text()):
+        folder = Path(target).parent
+        if Path(target).name == "README.md" and (ROOT / folder / "run.sh").exists():
+            order += [folder / "README.md", folder / f"{folder}.ipynb"]
+    order += [path.relative_to(ROOT) for path in sorted(ROOT.glob("[!.]*/README.md"))]
+    order += notebooks.everything()
+    return list(dict.fromkeys(path for path in order if (ROOT / path).exists()))
+
+
+def page_of(source: Path) -> Path:
+    """Where a source's page lies in the site."""
+    if source.name == "README.md":
+        return source.with_name("index.html") if source.parent.name else Path("about.html")
+    return source.with_suffix(".html")
+
+
+@functools.cache
+def formula(tex: str, display: bool) -> str:
+    """A formula as an inline SVG in the colour of the text around it.
+
+    Raises:
+        ValueError: where Matplotlib does not know a command.
+    """
+    tex = re.sub(r"\\frac(\d)(\d)", r"\\frac{\1}{\2}", " ".join(tex.split()))
+    tex = tex.replace(r"\text{", r"\mathrm{").replace(r"\mathrm{ ", r"\ \mathrm{")
+    tex = re.sub(r"\\mathrm{[^}]*}", lambda m: m[0].replace(" ", r"\ "), tex)
+    font = FontProperties(math_fontfamily="cm", size=16)
+    width, height, depth, _, _ = MathTextParser("path").parse(f"${tex}$", 72, font)
+    parts = []
+    for points, code in TextPath((0, 0), f"${tex}$", prop=font).iter_segments(simplify=False):
+        pairs = " ".join(f"{x:.2f} {height - depth - y:.2f}" for x, y in points.reshape(-1, 2))
+        parts.append({1: "M", 2: "L", 3: "Q", 4: "C"}[code] + pairs if code < 79 else "Z")
+    kind = "formula display" if display else "formula"
+    return (
+        f'<svg class="{kind}" role="img" aria-label="{html.escape(tex)}" '
+        f'viewBox="0 0 {width:.1f} {height:.1f}" style="width:{width / 14.5:.2f}em;'
+        f'height:{height / 14.5:.2f}em;vertical-align:{-depth / 14.5:.2f}em">'
+        f'<path d="{"".join(parts)}" fill="currentColor"/></svg>'
+    )
+
+
+def with_formulas(markdown: str) -> str:
+    """Formulas outside of code, drawn."""
+
+    def draw(match):
+        if match[1]:
+            return f'\n\n<div class="scroll">{formula(match[1], True)}</div>\n\n'
+        return formula(match[2], False)
+
+    parts = FENCE.split(markdown)
+    return "".join(p if i % 2 else MATH.sub(draw, p) for i, p in enumerate(parts))
+
+
+def load(source: Path) -> nbformat.NotebookNode:
+    """A notebook, or a README as a notebook of one cell, with its formulas drawn."""
+    text = (ROOT / source).read_text(encoding="utf-8")
+    if source.suffix == ".md":
+        text = re.sub(r"<!--.*?-->\n?", "", text, flags=re.S)
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)])
+    else:
+        notebook = nbformat.reads(text, as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = with_formulas(cell.source)
+        for output in cell.get("outputs", []):
+            data = output.get("data", {})
+            if "text/markdown" in data:
+                data["text/markdown"] = with_formulas(data["text/markdown"])
+    return notebook
+
+
+def title_of(source: Path) -> str:
+    text = (ROOT / source).read_text(encoding="utf-8")
+    found = re.search(r'^\s*"?# (.+?)(?:\\n",?)?$', text, re.M)
+    return found[1].replace("`", "") if found else source.stem
+
+
+def anchor(heading: str, source: Path) -> str:
+    """The anchor that GitHub gives a heading; those of a notebook are Jupyter's."""
+    if source.suffix == ".md":
+        heading = re.sub(r"[^\w -]", "", heading.lower())
+    return heading.strip().replace(" ", "-")
+
+
+class Site:
+    """The pages, how they are linked, and the folder that they are written to."""
+
+    def __init__(self, target: Path):
+        self.target, self.sources = target, reading_order()
+        self.exporter = HTMLExporter(
+            template_name="web", extra_template_basedirs=[str(ROOT / "tests")],
+            exclude_anchor_links=True, exclude_input_prompt=True, exclude_output_prompt=True,
+        )  # fmt: skip
+        light, dark = HtmlFormatter(style="default"), HtmlFormatter(style="github-dark")
+        css = (ROOT / "tests" / "web" / "style.css").read_text()
+        rules = [f.get_style_defs(".highlight") for f in (light, dark)]
+        self.css = f"{css}\n{rules[0]}\n@media (prefers-color-scheme: dark) {{\n{rules[1]}\n}}\n"
+
+    def link(self, source: Path, target: str) -> str:
+        """A link of a source, as its page needs it; a file that is no page is copied."""
+        file, _, place = target.partition("#")
+        if "://" in target or not file or target.startswith(("mailto:", "data:")):
+            return target
+        path = Path(os.path.normpath(source.parent / file))
+        if (ROOT / path).is_dir():
+            path = path / "README.md"
+        if path in self.sources:
+            goal = page_of(path)
+        elif not (ROOT / path).exists():
+            return target  # a test finds it
+        else:
+            goal = path if path.suffix else path.with_suffix(".txt")
+            (self.target / goal).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / path, self.target / goal)
+        there = os.path.relpath(goal, page_of(source).parent)
+        return there + (f"#{place}" if place else "")
+
+    def write(self, page: Path, body: str, **around) -> None:
+        """A page in its frame: the template of the notebooks has it, too."""
+        home = os.path.relpath("index.html", page.parent)
+        resources = {"site": {"css": self.css, "home": home, "body": body, **around}}
+        empty = nbformat.v4.new_notebook()
+        text, _ = self.exporter.from_notebook_node(empty, resources)
+        (self.target / page).parent.mkdir(parents=True, exist_ok=True)
+        (self.target / page).write_text(text, encoding="utf-8")
+
+    def body(self, source: Path) -> str:
+        """The content of a page, with GitHub's anchors and the site's links."""
+        text, _ = self.exporter.from_notebook_node(load(source), {"site": {"bare": True}})
+
+        def heading(match):
+            plain = html.unescape(re.sub(r"<[^>]+>", "", match[2]))
+            own = html.escape(anchor(plain, source))
+            return f'<h{match[1]} id="{own}">{match[2]}</h{match[1]}>'
+
+        def target(match):
+            return f'{match[1]}="{html.escape(self.link(source, html.unescape(match[2])))}"'
+
+        text = re.sub(r"<h([1-6])[^>]*>(.*?)</h\1>", heading, text, flags=re.S)
+        text = re.sub(r'\b(href|src)="([^"]*)"', target, text)
+        text = re.sub(r"<img (?![^>]*\balt=)", '<img alt="" ', text)
+        return re.sub(r"(<table.*?</table>)", r'<div class="scroll">\1</div>', text, flags=re.S)
+
+    def make(self) -> None:
+        """Writes the index and all pages."""
+        self.write(Path("index.html"), self.index(), title="Distributed TensorFlow, by example")
+        for i, source in enumerate(self.sources):
+            page = page_of(source)
+            before, after = (
+                self._neighbour(page, j) if 0 <= j < len(self.sources) else None
+                for j in (i - 1, i + 1)
+            )
+            self.write(page, self.body(source), title=title_of(source), before=before, after=after)
+
+    def _neighbour(self, page: Path, j: int) -> dict:
+        there = os.path.relpath(page_of(self.sources[j]), page.parent)
+        return {"href": there, "title": title_of(self.sources[j])}
+
+    def index(self) -> str:
+        """Cards with pictures: the tutorial's notebooks, then the examples."""
+        tutorial = [s for s in self.sources if s.parts[0] == TUTORIAL and s.suffix == ".ipynb"]
+        examples = [s for s in self.sources if (ROOT / s.parent / "run.sh").exists()]
+        examples = [s for s in examples if s.name == "README.md" and s.parent.name != ""]
+        lead = re.search(r"\n\n(.+?)\n\n", (ROOT / "README.md").read_text(), re.S)[1]
+        lead = lead.replace("`", "")
+        parts = [f'<h1>Distributed TensorFlow, by example</h1><p class="lead">{html.escape(lead)}',
+                 '</p><p><a class="button" href="about.html">Start here</a></p>']  # fmt: skip
+        for heading, sources in (("Notebooks", tutorial), ("Examples", examples)):
+            if sources:
+                cards = "".join(self.card(source) for source in sources)
+                parts.append(f'<h2>{heading}</h2><div class="cards">{cards}</div>')
+        return "".join(parts)
+
+    def card(self, source: Path) -> str:
+        text = (ROOT / source).read_text(encoding="utf-8")
+        picture = self.target / page_of(source).with_suffix(".png")
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        if source.suffix == ".ipynb":
+            notebook = nbformat.reads(text, as_version=4)
+            text = "\n\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
+            images = [output.data["image/png"] for cell in notebook.cells
+                      for output in cell.get("outputs", [])
+                      if "image/png" in output.get("data", {})]  # fmt: skip
+            picture.write_bytes(base64.b64decode(images[0]))
+        else:
+            shutil.copy((ROOT / source).with_name("curves.png"), picture)
+        words = re.search(r"^# .*?\n\n(.+?)(?:\n\n|\Z)", text, re.S | re.M)[1]
+        words = re.split(r"(?<=[.?!])\s|:\s", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", words))[0]
+        words = re.sub(r"[*`]", "", words).replace("\n", " ").rstrip(".:") + "."
+        href, image = page_of(source), picture.relative_to(self.target)
+        return (
+            f'<a class="card" href="{href}"><img src="{image}" alt="">'
+            f"<strong>{html.escape(title_of(source))}</strong><span>{html.escape(words)}</span></a>"
+        )
+
+
+def main() -> None:
+    """`make_site.py [FOLDER]`: replaces the folder, by default `site/`."""
+    target = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "site").resolve()
+    if target.exists() and not (target / "index.html").exists() and any(target.iterdir()):
+        sys.exit(f"error: {target} holds other things: name another folder")
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    site = Site(target)
+    site.make()
+    print(f"{len(site.sources) + 1} pages; open {target / 'index.html'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""The notebooks of the collection: which there are, how they are executed, what is kept of them."""
+
+import hashlib
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import nbformat
+import papermill
+
+ROOT = Path(__file__).resolve().parents[1]
+SIDE_BY_SIDE = ROOT / "Basics-Tutorial" / "Multiple-Workers"  # these run at the same time
+KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+
+
+def everything() -> list[Path]:
+    """Every notebook, as a path below the root, in alphabetical order."""
+    found = ROOT.glob("[!.]*/**/*.ipynb")
+    known = [path.relative_to(ROOT) for path in found]
+    return sorted(p for p in known if not {".ipynb_checkpoints", "results"} & set(p.parts))
+
+
+def code_hash(notebook: nbformat.NotebookNode) -> str:
+    """Identifies the code of all cells: outputs that were made by other code betray themselves."""
+    code = "\0".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    return hashlib.sha256(code.encode()).hexdigest()[:16]
+
+
+def cleaned(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """The notebook without what differs from one execution to the next, or one machine."""
+    language = {"name": "python", "pygments_lexer": "ipython3"}
+    notebook.metadata = {"kernelspec": KERNEL, "language_info": language,
+                         "executed_code": code_hash(notebook)}  # fmt: skip
+    for cell in notebook.cells:
+        tags = cell.metadata.get("tags")
+        cell.metadata = {"tags": tags} if tags else {}
+        for output in cell.get("outputs", []):
+            output.get("metadata", {}).clear()
+    return notebook
+
+
+def execute(path: Path, target: Path, parameters: dict | None = None) -> nbformat.NotebookNode:
+    """Executes a notebook with papermill, its kernel in the notebook's own folder.
+
+    Raises:
+        papermill.PapermillExecutionError: with the traceback of the cell that failed.
+    """
+    os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's kernel, not the user's
+    papermill.execute_notebook(path, target, parameters, kernel_name="python3",
+                               cwd=path.parent, progress_bar=False)  # fmt: skip
+    return nbformat.read(target, as_version=4)
+
+
+def refresh(path: Path) -> None:
+    """Executes a notebook and puts it, with its new outputs, in its own place."""
+    target = path.with_name(f".{path.name}")  # the old one stays, should a cell fail
+    try:
+        notebook = cleaned(execute(path, target))
+        nbformat.write(notebook, target)
+        os.replace(target, path)
+    finally:
+        target.unlink(missing_ok=True)
+    print(f"refreshed {path.relative_to(ROOT)}", flush=True)
+
+
+def refresh_all(names: list[str]) -> None:
+    """Refreshes the notebooks of these names (`AGN`, `Servers`, a path), or without names all."""
+    paths = [ROOT / path for path in everything()]
+    if names:
+        paths = [p for p in paths if {p.stem, p.parent.name, str(p.relative_to(ROOT))} & set(names)]
+    together = [path for path in paths if path.parent == SIDE_BY_SIDE]
+    if together:  # they wait for each other
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(refresh, sorted(SIDE_BY_SIDE.glob("*.ipynb"))))
+    for path in paths:
+        if path not in together:
+            refresh(path)

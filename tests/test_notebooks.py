@@ -1,0 +1,205 @@
+"""The notebooks: each runs and finds true what it claims; the committed ones are clean."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import jupyter_client
+import make_site
+import nbformat
+import notebooks
+import pytest
+from conftest import ROOT, environment, eventually, processes
+
+ALL = [str(path) for path in notebooks.everything()]
+ALONE = [p for p in ALL if ROOT / p not in notebooks.SIDE_BY_SIDE.glob("*.ipynb")]
+# What saves time, where a notebook's parameters cell has such a name.
+SHORTER = {
+    "HogWild": {"steps": 800},
+    "Non-Distributed-Setup": {"steps": 1000, "fewer": 50},
+    "Distributed-Setup": {"steps": 300},
+    "AGN": {"batches": 2000},
+    "DOWNPOUR-Easy": {"steps": 200},
+    "DOWNPOUR": {"steps": 200},
+    "Dynamic-SGD": {"steps": 200},
+    "AEASGD": {"steps": 200},
+}
+PARTS = (r"\*\*What you will learn\*\*", r"\*\*Time needed:\*\* \d+ minutes",
+         "^#+ .*on two numbers",
+         "^## .*[Ww]hy", r"^> \*\*Takeaway\.\*\*", "^## Exercises", "^## What next")  # fmt: skip
+
+
+def read(path: str) -> nbformat.NotebookNode:
+    return nbformat.read(ROOT / path, as_version=4)
+
+
+def code_cells(notebook) -> list:
+    """Without the cell that papermill adds for parameters."""
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return [cell for cell in cells if "injected-parameters" not in cell.metadata.get("tags", [])]
+
+
+def texts(cells) -> str:
+    return "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+
+
+def quoted(cell) -> list[str]:
+    """What `notebook.show` and `show_diff` displayed: lines of the collection's own files."""
+    shown = [output.get("data", {}).get("text/markdown", "") for output in cell.outputs]
+    return [text for text in shown if text.startswith(("From `", "```diff"))]
+
+
+@pytest.mark.parametrize("path", ALONE)
+def test_it_runs_and_its_claims_hold(path, tmp_path, monkeypatch):
+    for name, value in environment().items():  # the mark reaches the kernel and all below it
+        monkeypatch.setenv(name, value)
+    source, target = ROOT / path, tmp_path / "executed.ipynb"
+    executed = notebooks.execute(source, target, SHORTER.get(source.stem))
+    for cell, committed in zip(code_cells(executed), code_cells(read(path)), strict=True):
+        assert quoted(cell) == quoted(committed), "the code has changed: run tests/refresh.sh"
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_the_committed_outputs_are_complete_and_clean(path):
+    assert (ROOT / path).stat().st_size < 1_000_000
+    notebook = read(path)
+    cells = code_cells(notebook)
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    assert notebook.metadata.get("executed_code") == notebooks.code_hash(notebook), (
+        "the outputs are of other code: run tests/refresh.sh --notebooks"
+    )
+    outputs = [output for cell in cells for output in cell.outputs]
+    assert not [o for o in outputs if o.output_type == "error" or o.get("name") == "stderr"]
+    written = [str(o.get("text", "")) for o in outputs]
+    written += [str(v) for o in outputs for k, v in o.get("data", {}).items() if "image" not in k]
+    for text in [*written, *(cell.source for cell in notebook.cells)]:
+        assert not re.search(r"(?<![\w.:/])/(tmp|work|home|root|usr|Users|private)/", text), text
+        assert "\x1b" not in text and "\r" not in text  # colours and progress bars
+        assert not re.search(r"\bWARNING\b|DeprecationWarning| at 0x[0-9a-f]{6}", text), text
+    assert cleaned(notebook) == notebook
+
+
+def cleaned(notebook):
+    return notebooks.cleaned(nbformat.from_dict(notebook))
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_it_has_the_form_of_all(path):
+    notebook = read(path)
+    text = texts(notebook.cells)
+    assert text.startswith("# ")
+    at = 0
+    for part in PARTS:
+        found = re.compile(part, re.M).search(text, at)
+        assert found, f"{part} is missing, or not in its place"
+        at = found.start()
+    exercises = text[text.index("## Exercises") : text.index("## What next")]
+    answers = len(re.findall(r"<details>\s*<summary>Answer</summary>", exercises))
+    assert 2 <= answers <= 4 and answers == exercises.count("</details>")
+    tags = [tag for cell in notebook.cells for tag in cell.metadata.get("tags", [])]
+    assert tags.count("parameters") == 1
+    first = next(cell for cell in notebook.cells if cell.cell_type == "code").source
+    assert "sys.path.insert" in first and "common" in first
+    assert any("image/png" in o.get("data", {}) for c in code_cells(notebook) for o in c.outputs)
+    assert re.search(
+        r"^assert |^    assert ", "\n".join(c.source for c in code_cells(notebook)), re.M
+    )
+
+
+def anchors(path) -> set[str]:
+    """The anchors of a README's or a notebook's headings."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".ipynb":
+        text = texts(nbformat.reads(text, as_version=4).cells)
+    titles = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", text, flags=re.S), re.M)
+    return {make_site.anchor(re.sub(r"[*`]", "", title), path) for title in titles}
+
+
+READMES = sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("[!.]*/README.md"))
+
+
+@pytest.mark.parametrize("path", [*ALL, *READMES])
+def test_links_lead_somewhere(path):
+    source = ROOT / path
+    text = texts(read(path).cells) if path.endswith(".ipynb") else source.read_text()
+    for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", text, flags=re.S)):
+        if target.startswith("https://"):
+            continue
+        file, _, anchor = target.partition("#")
+        where = source.parent / file if file else source
+        assert where.exists(), target
+        assert not anchor or anchor in anchors(where), target
+
+
+def test_the_tutorial_names_every_notebook_with_its_minutes():
+    text = (ROOT / "Basics-Tutorial" / "README.md").read_text()
+    rows = re.findall(r"^\| \d+ \|(.*)\| (\d+) \|$", text, re.M)
+    named = {name: int(minutes) for row, minutes in rows
+             for name in re.findall(r"\]\((\S+\.ipynb)\)", row)}  # fmt: skip
+    tutorial = [path for path in ALL if path.startswith("Basics-Tutorial/")]
+    assert {f"Basics-Tutorial/{name}" for name in named} == set(tutorial)
+    for name, minutes in named.items():
+        said = texts(read(f"Basics-Tutorial/{name}").cells)
+        assert f"**Time needed:** {minutes} minutes" in said, name
+    for path in set(ALL) - set(tutorial):
+        assert f"](../{path})" in text, path
+
+
+def others() -> list[str]:
+    """What runs beside papermill, the kernel and the guards of process groups."""
+    own = ("papermill", "ipykernel_launcher", "os.killpg", "resource_tracker")
+    return [command for command in processes().values() if not any(name in command for name in own)]
+
+
+def pid_of(word: str) -> int:
+    return next(pid for pid, command in processes().items() if word in command)
+
+
+VICTIMS = [("HogWild/HogWild.ipynb", ["-p", "steps", "1000000000"]),
+           ("Basics-Tutorial/Servers.ipynb", [])]  # fmt: skip
+
+
+@pytest.mark.parametrize("path, flags", [v for v in VICTIMS if v[0] in ALL])
+def test_nothing_outlives_a_killed_kernel(path, flags, tmp_path):
+    papermill = subprocess.Popen(
+        [sys.executable, "-m", "papermill", "--kernel", "python3", "--no-progress-bar", *flags,
+         "--cwd", str((ROOT / path).parent), str(ROOT / path), str(tmp_path / "out.ipynb")],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env=environment(),
+    )  # fmt: skip
+    try:
+        wanted = "worker.py" if "HogWild" in path else ""
+        assert eventually(lambda: any(wanted in command for command in others()), 60)
+        os.kill(pid_of("ipykernel_launcher"), signal.SIGKILL)
+        assert eventually(lambda: not others(), 5), others()
+        assert eventually(lambda: not [c for c in processes().values() if "killpg" in c], 5)
+    finally:
+        papermill.kill()
+        papermill.wait()
+
+
+def test_an_interrupted_cell_stops_its_run():
+    """The stop button: the run is gone, the kernel is there and goes on."""
+    manager = jupyter_client.KernelManager(kernel_name="python3")
+    manager.start_kernel(env=environment(), cwd=str(ROOT / "HogWild"))
+    client = manager.client()
+    client.start_channels()
+    try:
+        client.wait_for_ready(60)
+        client.execute(
+            "import sys; sys.path.insert(0, '..')\n"
+            "from common import notebook\n"
+            "notebook.run('HogWild', '--steps', 10**9)",
+            stop_on_error=False,
+        )
+        assert eventually(lambda: any("worker.py" in command for command in others()), 60)
+        manager.interrupt_kernel()
+        assert eventually(lambda: not others(), 5), others()
+        assert client.get_shell_msg(timeout=30)["content"]["ename"] == "KeyboardInterrupt"
+        answer = client.execute_interactive("print('alive')", timeout=30, output_hook=lambda _: 0)
+        assert answer["content"]["status"] == "ok"
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
