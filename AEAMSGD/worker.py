@@ -75,7 +75,7 @@ with tf.device(task.device):
 # Push: w~ <- w~ + e, whenever it arrives, without a lock.
 # Count first: next_update takes the next number of global_step and ends the session after --steps,
 # so that no update too many is applied. Hence no global_step in apply_gradients.
-number = session.next_update(global_step, flags, after=pushed)
+number = session.next_update(global_step, flags, after=[pulled_at, *pushed])
 with tf.control_dependencies([number]):
     step = tf.group(*[p.assign_add(e) for p, e in zip(params, pushed)], *keep)
 

@@ -57,7 +57,7 @@ with tf.device(task.device):
 optimizer = tf.train.AdagradOptimizer(flags.learning_rate, initial_accumulator_value=0.1)
 # Count first: next_update takes the next number of global_step and ends the session after --steps,
 # so that no update too many is applied. Hence no global_step in apply_gradients.
-number = session.next_update(global_step, flags, after=pushed)
+number = session.next_update(global_step, flags, after=[pulled_at, *pushed])
 with tf.control_dependencies([number]):
     step = optimizer.apply_gradients(zip(pushed, params))
 

@@ -44,7 +44,7 @@ with tf.device(task.device):  # NEW: this worker computes
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate, use_locking=True)  # NEW: locked
 # Count first: next_update takes the next number of global_step and ends the session after --steps,
 # so that no update too many is applied. Hence no global_step in apply_gradients.
-number = session.next_update(global_step, flags, after=pushed)  # NEW: when they have arrived
+number = session.next_update(global_step, flags, after=[pulled_at, *pushed])  # NEW: arrived
 with tf.control_dependencies([number]):
     step = optimizer.apply_gradients(zip(pushed, params))  # NEW: what has arrived
 

@@ -53,7 +53,7 @@ with tf.device(task.device):
 # Push: w~ <- w~ + d / (s + 1), where s updates by others came since the pull.
 # Count first: next_update takes the next number of global_step and ends the session after --steps,
 # so that no update too many is applied. Hence no global_step in apply_gradients.
-number = session.next_update(global_step, flags, after=pushed)
+number = session.next_update(global_step, flags, after=[pulled_at, *pushed])
 with tf.device(global_step.device):
     scale = 1 / tf.cast(number - pulled_at + 1, tf.float32)
 step = tf.group(*[p.assign_add(scale * d) for p, d in zip(params, pushed)])

@@ -59,7 +59,7 @@ losses, gradients = zip(*[tower(k) for k in range(flags.workers)])
 # w <- w - eta / n sum_k g_k
 with tf.device("/cpu:0"):
     update = [tf.add_n(of_all) / flags.workers for of_all in zip(*gradients)]  # 1/n sum_k g_k
-    number = session.next_update(global_step, flags, after=update)
+    number = session.next_update(global_step, flags, after=[pulled_at, *update])
     optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
     with tf.control_dependencies([number]):
         step = optimizer.apply_gradients(zip(update, params))

@@ -61,7 +61,7 @@ with tf.device(task.device):
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate, use_locking=False)
 # Count first: next_update takes the next number of global_step and ends the session after --steps,
 # so that no update too many is applied. Hence no global_step in apply_gradients.
-number = session.next_update(global_step, flags, after=pushed)
+number = session.next_update(global_step, flags, after=[pulled_at, *pushed])
 with tf.control_dependencies([number]):
     step = optimizer.apply_gradients(zip(pushed, params))
 

@@ -31,7 +31,7 @@ loss, grads = models.gradients(flags.model, params, next_batch())
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
 # Count first: next_update takes the next number of global_step and ends the session after --steps,
 # so that no update too many is applied. Hence no global_step in apply_gradients.
-number = session.next_update(global_step, flags, after=grads)
+number = session.next_update(global_step, flags, after=[pulled_at, *grads])
 with tf.control_dependencies([number]):
     step = optimizer.apply_gradients(zip(grads, params))
 

@@ -21,7 +21,7 @@ def fail(message: str) -> NoReturn:
     raise SystemExit(2)
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     def parse_args(self, args=None, namespace=None):
         """Also remembers which flags were given: `given`, with their dashes."""
         words = sys.argv[1:] if args is None else args
@@ -102,7 +102,7 @@ def parser(defaults: dict, description: str = "") -> argparse.ArgumentParser:
         defaults: an example's own `DEFAULTS`; a scheme's own flag exists where it is named there.
         description: the text above the list in `--help`.
     """
-    p = _Parser(
+    p = Parser(
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

@@ -11,7 +11,7 @@ import re
 import signal
 
 from common import network
-from common.flags import _Parser, fail, number
+from common.flags import Parser, fail, number
 
 
 def cluster_spec(text: str) -> dict[str, list[str]]:
@@ -41,7 +41,7 @@ def cluster_spec(text: str) -> dict[str, list[str]]:
 
 
 def main() -> None:
-    parser = _Parser(
+    parser = Parser(
         prog="python -m common.server",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,

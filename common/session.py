@@ -36,7 +36,8 @@ def next_update(global_step: tf.Variable, flags, after: list[tf.Tensor]) -> tf.T
     Args:
         global_step: the counter, int64, on a ps.
         flags: the command line (`steps`).
-        after: tensors to wait for: the update itself, arrived where it is applied.
+        after: tensors to wait for: the count at the pull, and the update itself, arrived where it
+            is applied.
 
     Returns:
         int64 scalar.
