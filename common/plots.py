@@ -125,7 +125,8 @@ def staleness(axes, measured: dict) -> None:
     total = max(1, sum(counts.values()))
     axes.bar(list(counts), [n / total for n in counts.values()], color=PS, width=0.7)
     axes.axvline(measured["mean"], color=ACCURACY, ls="--", label=f"mean {measured['mean']:.2f}")
+    axes.margins(y=0.2)
     axes.legend()
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     axes.set(title="Staleness", xlabel="updates by others between pull and push",
              ylabel="share of updates")  # fmt: skip
