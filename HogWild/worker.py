@@ -12,7 +12,7 @@ from common import copies
 import tensorflow.compat.v1 as tf
 
 # Of the flags; "steps" counts the updates of all workers together.
-DEFAULTS = {"workers": 2, "ps": 1, "steps": 2000, "learning_rate": 0.2}
+DEFAULTS = {"workers": 2, "ps": 1, "steps": 2000, "learning_rate": 0.2, "threads": None}
 
 # 1. Who am I? The flags, or TF_CONFIG, say which task of which cluster.
 tf.disable_eager_execution()  # graphs and sessions; the README says why

@@ -2,16 +2,18 @@
 
 import argparse
 import dataclasses
+import functools
 import json
 import os
 import sys
 from pathlib import Path
 
-import tensorflow.compat.v1 as tf
-
 from common import flags as command_line
-from common import network, results
+from common import network, quick_import, results
 from common.flags import fail
+
+with quick_import():
+    import tensorflow.compat.v1 as tf
 
 PS_HOSTS = "localhost:2222"
 WORKER_HOSTS = "localhost:2223,localhost:2224"
@@ -52,7 +54,7 @@ class Task:
         if defaults is None:
             defaults, _ = command_line.example_of(folder / "worker.py")
         parser = command_line.parser(defaults, f"One {job} of {folder.name}.")
-        workers = WORKER_HOSTS if defaults.get("workers", 2) > 1 else WORKER_HOSTS.split(",")[0]
+        workers = WORKER_HOSTS.split(",")[0] if defaults.get("workers") == 1 else WORKER_HOSTS
         index = command_line.number(int, 0)
         parser.add_argument("--job_name", choices=("ps", "worker"), help=f"(default: {job})")
         parser.add_argument("--task_index", type=index, metavar="K", help="(default: 0)")
@@ -125,15 +127,18 @@ class Task:
         """This task's own device."""
         return f"/job:{self.job}/task:{self.index}" if self.hosts else ""
 
-    @property
+    @functools.cached_property
     def config(self) -> tf.ConfigProto:
-        """For this task's server and its sessions.
+        """For this task's server and its sessions; an example may change it before they are made.
 
         The device filters keep a session from waiting for workers that it does not need. The
         cores of this machine are shared among the cluster's tasks that run on it.
         """
         config = tf.ConfigProto()
         config.gpu_options.allow_growth = True
+        config.allow_soft_placement = True  # what has no GPU version runs on the CPU
+        if self.job == "ps":
+            config.device_count["GPU"] = 0  # its memory is the machine's
         tasks_here = 1
         if self.hosts:
             everyone = [address for addresses in self.hosts.values() for address in addresses]

@@ -53,10 +53,11 @@ def pull(params: list[tf.Variable]) -> list[tf.Tensor]:
     return w
 
 
-def push(values: list[tf.Tensor], params: list[tf.Variable]) -> list[tf.Tensor]:
-    """`values` (one per parameter, its shape), each on the device of its parameter."""
+def push(values: list[tf.Tensor], params: list, device: str = "") -> list[tf.Tensor]:
+    """`values` (one per parameter, its shape), each on its parameter's device, or all on one."""
     arrived: list = [None] * len(params)
-    for place, indices in _by_device(params).items():
+    places = {device: list(range(len(params)))} if device else _by_device(params)
+    for place, indices in places.items():
         sent = _flat([values[i] for i in indices])
         with tf.device(place):
             parts = _shaped(tf.identity(sent), [params[i] for i in indices])

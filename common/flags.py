@@ -8,7 +8,10 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+from common import gpus
+
 DATASETS = ("digits", "mnist", "fashion_mnist", "cifar10", "synthetic")
+MODES = ("asynchronous", "synchronous", "towers")
 MODELS = ("linear", "mlp", "cnn")
 
 
@@ -19,6 +22,12 @@ def fail(message: str) -> NoReturn:
 
 
 class _Parser(argparse.ArgumentParser):
+    def parse_args(self, args=None, namespace=None):
+        """Also remembers which flags were given: `given`, with their dashes."""
+        words = sys.argv[1:] if args is None else args
+        self.given = {word.partition("=")[0] for word in words if word.startswith("--")}
+        return super().parse_args(args, namespace)
+
     def error(self, message):
         message = re.sub(r"^unrecognized arguments: ", "unknown flag ", message)
         fail(re.sub(r"^argument (--\w+): ", r"\1: ", message) + " (--help lists all flags)")
@@ -48,6 +57,18 @@ def delays(text: str) -> dict[int, float]:
     if ",".join(":".join(pair) for pair in found) != text or not found:
         raise argparse.ArgumentTypeError(f"must read K:SECONDS[,K:SECONDS], not {text!r}")
     return {int(worker): float(seconds) for worker, seconds in found}
+
+
+def rates(text: str) -> list[float]:
+    """`0.1,0.2` -> [0.1, 0.2]: a learning rate for each worker."""
+    return [number(float, 0, strict=True)(part) for part in text.split(",")]
+
+
+def mode(text: str) -> str:
+    """One of the ways in which several GPUs of a machine are used."""
+    if text not in MODES:
+        raise argparse.ArgumentTypeError(f"must be one of {', '.join(MODES)}, not {text!r}")
+    return text
 
 
 def dataset(text: str) -> str:
@@ -95,7 +116,12 @@ def parser(defaults: dict, description: str = "") -> argparse.ArgumentParser:
         p.add_argument("--" + name, type=kind, default=default, metavar=metavar, help=text, **more)
 
     count = number(int, 1)
-    flag("workers", count, defaults.get("workers", 2), "N", "worker processes")
+    workers = defaults.get("workers", 2)
+    if workers is None:
+        text = "replicas (default: one for each GPU; 2 on a machine without)"
+        flag("workers", count, gpus.count() or 2, "N", text)
+    else:
+        flag("workers", count, workers, "N", "worker processes")
     flag("ps", number(int, 0), defaults.get("ps", 1), "N", "parameter server processes")
     flag(
         "steps",
@@ -143,11 +169,32 @@ def parser(defaults: dict, description: str = "") -> argparse.ArgumentParser:
 OWN_FLAGS = {
     "moving_rate": (number(float, 0), "A", "alpha, the elastic exchange (default: 0.9 / workers)"),
     "momentum": (number(float, 0), "D", "delta, Nesterov's momentum"),
+    "backup_workers": (number(int, 0), "B", "an update waits for all workers but B"),
+    "mode": (mode, "NAME", f"{', '.join(MODES)}"),
+    "memory_fraction": (
+        number(float, 0, strict=True),
+        "F",
+        "of a GPU's memory, for each process (default: as much as it needs)",
+    ),
+    "threads": (number(int, 1), "N", "one process with N threads, no ps (default: processes)"),
+    "learning_rates": (rates, "A,B,...", "each worker's own (default: learning_rate / workers)"),
 }
 
 
 def check(flags: argparse.Namespace, defaults: dict, parse: argparse.ArgumentParser) -> None:
     """What no single flag can say: what an example is, and what fits together."""
+    if getattr(flags, "threads", None):
+        several = sorted(parse.given & {"--ps", "--workers", "--ps_hosts", "--worker_hosts"})
+        if several:
+            parse.error(f"--threads {flags.threads}: these are threads of one process; leave out "
+                        f"{several[0]}")  # fmt: skip
+        flags.workers, flags.ps, defaults = flags.threads, 0, defaults | {"ps": 0}
+    if (getattr(flags, "memory_fraction", None) or 0) > 1:
+        parse.error(f"--memory_fraction {flags.memory_fraction:g}: must be a share of at most 1")
+    if getattr(flags, "mode", None) == "towers":
+        if parse.given & {"--ps", "--ps_hosts", "--worker_hosts"}:
+            parse.error("--mode towers: the towers are in one process; leave --ps out")
+        flags.ps, defaults = 0, defaults | {"ps": 0}
     if defaults.get("workers", 2) == 1 and flags.workers != 1:
         parse.error(f"--workers {flags.workers}: this example has one worker; HogWild has many")
     if defaults.get("ps", 1) == 0 and flags.ps != 0:
@@ -162,6 +209,14 @@ def check(flags: argparse.Namespace, defaults: dict, parse: argparse.ArgumentPar
         parse.error(f"--moving_rate {flags.moving_rate:g}: must be at most 1")
     if getattr(flags, "momentum", 0) >= 1:
         parse.error(f"--momentum {flags.momentum:g}: must be below 1")
+    if getattr(flags, "backup_workers", 0) >= flags.workers:
+        parse.error(f"--backup_workers {flags.backup_workers}: must be below --workers, "
+                    f"{flags.workers}, or an update would hold no gradient")  # fmt: skip
+    if "learning_rates" in defaults and flags.learning_rates is None:
+        flags.learning_rates = [flags.learning_rate / flags.workers] * flags.workers
+    if len(getattr(flags, "learning_rates", range(flags.workers))) != flags.workers:
+        parse.error(f"--learning_rates: {len(flags.learning_rates)} of them for --workers "
+                    f"{flags.workers}; give one for each")  # fmt: skip
     for worker in flags.delay or {}:
         if worker >= flags.workers:
             parse.error(f"--delay {worker}:...: the last worker is {flags.workers - 1}")

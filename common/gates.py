@@ -57,9 +57,10 @@ class Together(tf.train.SessionRunHook):
     again finds open gates, or opens its own again on a ps that was started again.
     """
 
-    def __init__(self, task, begin: Sequence[tf.Operation] = ()):
-        """`begin` is run before anybody starts, and again after a recovery."""
-        self._task, self._begin = task, list(begin)
+    def __init__(self, task, begin: Sequence[tf.Operation] = (), end: Sequence[tf.Operation] = ()):
+        """`begin` is run before anybody starts, and again after a recovery; `end` makes workers
+        stop that wait for others."""
+        self._task, self._begin, self._end = task, list(begin), list(end)
         self._started = False
         self._look = 0.0
         if not task.hosts:
@@ -72,7 +73,8 @@ class Together(tf.train.SessionRunHook):
 
     def after_create_session(self, session, coord):
         """Also after a recovery; who has started once does not wait again."""
-        session.run(self._begin)
+        with contextlib.suppress(tf.errors.CancelledError):  # what it fills was closed: at the end
+            session.run(self._begin)
         if not self._task.hosts:
             return
         self._ready[self._task.index].open(session)
@@ -92,6 +94,7 @@ class Together(tf.train.SessionRunHook):
         """Makes every worker stop, before `--steps` is reached."""
         if self._task.hosts:
             self._stop.open(session)
+            session.run(self._end)
 
     def finish(self, session: tf.Session, write: Callable[[], None]) -> None:
         """After the loop: the chief calls `write` when every worker's last update is applied.

@@ -3,7 +3,7 @@
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -11,13 +11,34 @@ import tensorflow.compat.v1 as tf
 from common import copies, data, models, results
 
 
+def read_at(count: tf.Tensor) -> str:
+    """The graph collection that holds the time at which `count` was read."""
+    return f"read_at/{count.name}"
+
+
 class Events(tf.train.SessionRunHook):
     """Writes one line per step into `events-worker-K.jsonl`; `results.py` says what is in it."""
 
-    def __init__(self, task, loss, number, pulled_at, milestones):
-        """Takes this step's tensors; `session.training` says what they are."""
-        self._task = task
+    def __init__(self, task, replicas: Sequence[tuple], first: int | None = None):
+        """
+        Args:
+            task: who this process is.
+            replicas: loss, number, pulled_at and milestones, as `session.training` has them, of
+                each replica that takes part in a step: one, unless it has several towers.
+            first: whose events these are, of the first replica; without it, the task's.
+        """
+        first = task.index if first is None else first
+        self._fetches = [self._tensors(task, *replica) for replica in replicas]
+        self._window = getattr(task.flags, "window", 1)
+        self._local_step = 0
+        again = int(os.environ.get("TASK_RESTARTS", 0)) > 0
+        paths = [results.events_file(task.flags.results, first + k) for k in range(len(replicas))]
+        self._files = [open(path, "a" if again else "w", encoding="utf-8") for path in paths]
+        self._lines: list[list[str]] = [[] for _ in replicas]
+        self._flushed = 0.0
 
+    @staticmethod
+    def _tensors(task, loss, number, pulled_at, milestones):
         def clock(after):  # seconds since 1970, when these tensors are there
             with tf.control_dependencies(after):
                 return tf.timestamp()
@@ -25,15 +46,10 @@ class Events(tf.train.SessionRunHook):
         with tf.device(task.device):
             local = tf.stack([*map(clock, milestones), tf.cast(loss, tf.float64)])
         with tf.device(number.device):  # what comes from there comes in one transfer
-            counts = tf.stack([number, pulled_at])
-        self._fetches = [local, counts]
-        self._window = getattr(task.flags, "window", 1)
-        self._local_step = 0
-        self._lines: list[str] = []
-        path = results.events_file(task.flags.results, task.index)
-        again = int(os.environ.get("TASK_RESTARTS", 0)) > 0
-        self._file = open(path, "a" if again else "w", encoding="utf-8")
-        self._flushed = 0.0
+            (read,) = tf.get_collection(read_at(pulled_at)) or [clock([pulled_at])]
+            out = clock([number]) - read
+            counts = tf.stack([number, pulled_at, tf.cast(1e6 * out, tf.int64)])
+        return local, counts
 
     def after_create_session(self, session, coord):
         """Also after a recovery."""
@@ -44,27 +60,31 @@ class Events(tf.train.SessionRunHook):
         return tf.train.SessionRunArgs(self._fetches)
 
     def after_run(self, run_context, run_values):
-        self._note(*run_values.results)
+        self._note(run_values.results)
 
     def run(self, step: tf.Operation) -> None:
         """A step without hooks that is noted all the same: `make_callable` saves most of the time
         that a small step spends in Python."""
         if step not in self._callables:
-            self._callables[step] = self._session.make_callable([step, *self._fetches])
+            flat = [tensor for replica in self._fetches for tensor in replica]
+            self._callables[step] = self._session.make_callable([step, *flat])
         self._began = time.time()
         _, *fetched = self._callables[step]()
-        self._note(*fetched)
+        self._note(zip(fetched[::2], fetched[1::2]))
 
-    def _note(self, local, counts):
+    def _note(self, fetched):
         now = time.time()
-        (pulled, computed, loss), (number, pulled_at) = local, counts
         self._local_step += self._window
-        self._lines.append(
-            f'{{"time": {now:.6f}, "local_step": {self._local_step}, "global_step": {number + 1}, '
-            f'"loss": {float(loss)!r}, "staleness": {number - pulled_at}, '
-            f'"pulled_at": {pulled_at}, "pull": {pulled - self._began:.6f}, '
-            f'"compute": {computed - pulled:.6f}, "push": {now - computed:.6f}}}\n'
-        )
+        for lines, (local, (number, pulled_at, out)) in zip(self._lines, fetched):
+            *waited, pulled, computed, loss = local
+            (began,) = waited or [self._began]
+            lines.append(
+                f'{{"time": {now:.6f}, "local_step": {self._local_step}, '
+                f'"global_step": {number + 1}, "loss": {float(loss)!r}, '
+                f'"staleness": {number - pulled_at}, "pulled_at": {pulled_at}, "out": {out / 1e6}, '
+                f'"pull": {max(0, pulled - began):.6f}, "compute": {computed - pulled:.6f}, '
+                f'"push": {now - computed:.6f}}}\n'
+            )
         if now - self._flushed > 0.2:
             self._flush(now)
 
@@ -73,10 +93,26 @@ class Events(tf.train.SessionRunHook):
 
     def _flush(self, now):
         """Whole lines in one write: a reader, or a kill, never finds half a line."""
-        self._file.write("".join(self._lines))
-        self._file.flush()
-        self._lines.clear()
+        for file, lines in zip(self._files, self._lines):
+            file.write("".join(lines))
+            file.flush()
+            lines.clear()
         self._flushed = now
+
+
+class Beside(tf.train.SessionRunHook):
+    """The events of further threads, which run beside the monitored loop in the same session."""
+
+    def __init__(self, events: list[Events]):
+        self._events = events
+
+    def after_create_session(self, session, coord):
+        for each in self._events:
+            each.after_create_session(session, coord)
+
+    def end(self, session):
+        for each in self._events:
+            each.end(session)
 
 
 class Evaluation(tf.train.SessionRunHook):

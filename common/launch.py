@@ -87,7 +87,14 @@ class Run:
             return Process(job, index, command, self.where / "logs" / f"{job}-{index}.log")
 
         self.ps = [task("ps", i, folder / "ps.py") for i in range(options.ps)]
-        self.workers = [task("worker", i, script) for i in range(options.workers)]
+        self.replicas = 1  # in each worker process
+        mode = "threads" if getattr(options, "threads", None) else getattr(options, "mode", "")
+        if mode in ("threads", "towers"):
+            self.replicas = options.workers
+        if mode in ("threads", "towers", "synchronous"):
+            script = folder / f"{mode}.py"
+        processes = options.workers // self.replicas
+        self.workers = [task("worker", i, script) for i in range(processes)]
         self.tasks = self.ps + self.workers
         self.env = os.environ | {
             "PYTHONPATH": os.pathsep.join(
@@ -163,8 +170,9 @@ class Run:
         from common import plots, screen
 
         tasks = [
-            {"job": t.job, "index": t.index, "exit_code": t.exit_code, "restarts": t.restarts}
+            {"job": t.job, "index": i, "exit_code": t.exit_code, "restarts": t.restarts}
             for t in self.tasks
+            for i in (range(self.replicas) if t.job == "worker" and not t.index else [t.index])
         ]
         size = data.describe(self.options).size
         summary = results.summarise(self.where, self.folder.name, vars(self.options), tasks, size)

@@ -36,7 +36,10 @@ def curves(folder: Path, summary: dict) -> None:
         learning(axes[0, 0], events, evaluations, "seconds")
         learning(axes[0, 1], events, evaluations, "updates")
         timeline(axes[1, 0], events)
-        staleness(axes[1, 1], summary["staleness"])
+        if "contributed" in summary["tasks"][-1]:
+            contributions(axes[1, 1], summary["tasks"])
+        else:
+            staleness(axes[1, 1], summary["staleness"])
         axes[0, 0].legend(loc="center right")
         figure.suptitle(
             f"{summary['scheme']}: {summary['workers']} worker{'s'[: summary['workers'] > 1]}, "
@@ -110,7 +113,7 @@ def timeline(axes, events: list[list[dict]], cycles: int = 6) -> None:
                     at += seconds
         axes.set_xlim(0, 1e3 * length)
     for label, colour in (("computing", worker_colour(0)), ("pull, push", NETWORK),
-                          ("between steps", WAITING)):  # fmt: skip
+                          ("waiting, between steps", WAITING)):  # fmt: skip
         axes.barh(0, 0, color=colour, label=label)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3)
     axes.set_yticks(range(len(events)), [f"worker {k}" for k in range(len(events))])
@@ -125,8 +128,25 @@ def staleness(axes, measured: dict) -> None:
     total = max(1, sum(counts.values()))
     axes.bar(list(counts), [n / total for n in counts.values()], color=PS, width=0.7)
     axes.axvline(measured["mean"], color=ACCURACY, ls="--", label=f"mean {measured['mean']:.2f}")
-    axes.margins(y=0.2)
-    axes.legend()
+    if measured["theory"]:
+        label = f"(n - 1) x share of time between them: {measured['theory']:.2f}"
+        axes.axvline(measured["theory"], color=NETWORK, ls=":", label=label)
+    axes.set_ylim(0, 1.35 * max([n / total for n in counts.values()], default=1))
+    axes.legend(loc="upper right")
     axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     axes.set(title="Staleness", xlabel="updates by others between pull and push",
              ylabel="share of updates")  # fmt: skip
+
+
+def contributions(axes, tasks: list[dict]) -> None:
+    """How many gradients of each worker became part of an update, and how many came late."""
+    workers = [task for task in tasks if task["job"] == "worker"]
+    for k, task in enumerate(workers):
+        axes.barh(k, task["contributed"], height=0.6, color=worker_colour(k))
+        axes.barh(k, task["dropped"], left=task["contributed"], height=0.6, color=WAITING)
+        text = f"{task['contributed']} in updates, {task['dropped']} dropped"
+        axes.text(0, k - 0.42, text, va="center", fontsize=9)
+    axes.set_yticks(range(len(workers)), [f"worker {k}" for k in range(len(workers))])
+    axes.invert_yaxis()
+    axes.grid(False, axis="y")
+    axes.set(title="Whose gradients the updates hold", xlabel="gradients")

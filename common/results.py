@@ -4,7 +4,8 @@ One line of `events-worker-K.jsonl` is one step (one window, in the window schem
 `time` (seconds since 1970, when the step was over), `local_step` (mini-batches of this process so
 far), `global_step` (which update of the global parameters the step made), `loss`, `staleness`
 (updates by others between its pull and its push), `pulled_at` (updates there had been at the pull),
-and the seconds it took to `pull`, `compute` and `push`.
+and the seconds it took to `pull`, `compute` and `push`. `out` are the seconds between the pull and
+the push, by the clock of the ps.
 """
 
 import datetime
@@ -45,8 +46,8 @@ def now() -> str:
 
 def clear(folder: Path) -> None:
     """Removes what an earlier run left in the same folder, except its checkpoints."""
-    for pattern in ("events-*.jsonl", "evaluations.jsonl", "summary.json", "parameters.npz",
-                    "curves.png", "logs/*.log"):  # fmt: skip
+    for pattern in ("events-*.jsonl", "evaluations.jsonl", "updates.jsonl", "summary.json",
+                    "parameters.npz", "curves.png", "logs/*.log"):  # fmt: skip
         for path in folder.glob(pattern):
             path.unlink()
 
@@ -125,6 +126,7 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict], size: i
     workers = [task for task in tasks if task["job"] == "worker"]
     events = read_events(folder, len(workers))
     evaluations = read_evaluations(folder)
+    updates = Tail(folder / "updates.jsonl").read()
     window = flags.get("window", 1)
     for task, mine in zip(workers, events, strict=True):
         shard = len(range(task["index"], size, len(workers)))
@@ -134,9 +136,14 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict], size: i
         task["seconds"] = mine[-1]["time"] - began(mine[0]) if mine else 0.0
         task["computing"] = sum(event["compute"] for event in mine)
         task["communicating"] = sum(event["pull"] + event["push"] for event in mine)
-        task["waiting"] = task["seconds"] - task["computing"] - task["communicating"]
+        if updates:
+            task["contributed"] = sum(task["index"] in update["workers"] for update in updates)
+            task["dropped"] = len(mine) - task["contributed"]
+        task["waiting"] = max(0.0, task["seconds"] - task["computing"] - task["communicating"])
     every = [event for mine in events for event in mine]
-    seconds = max((e["time"] for e in every), default=0) - min(map(began, every), default=0)
+    seconds = max((e["time"] for e in every + updates), default=0) - min(
+        map(began, every), default=0
+    )
     examples = sum(task["examples"] for task in workers)
     staleness = Counter(event["staleness"] for event in every)
     final = evaluations[-1]
@@ -154,11 +161,20 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict], size: i
         "staleness": {
             "mean": sum(s * n for s, n in staleness.items()) / max(1, len(every)),
             "max": max(staleness, default=0),
+            "theory": 0.0 if updates or flags.get("mode") == "towers" else _theory(events),
             "histogram": {str(s): staleness[s] for s in sorted(staleness)},
         },
         "tasks": tasks,
         "versions": versions(),
     }
+
+
+def _theory(events: list[list[dict]]) -> float:
+    """The mean staleness of equal workers: (n - 1) times the share of a step that lies between its
+    pull and its push. The first two steps, which also set up the graph, are left out."""
+    steps = [event for mine in events for event in mine[2:]]
+    cycle = sum(event["pull"] + event["compute"] + event["push"] for event in steps)
+    return (len(events) - 1) * sum(event["out"] for event in steps) / cycle if cycle else 0.0
 
 
 def versions() -> dict[str, str]:

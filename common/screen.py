@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from common import results
+from common import gpus, results
 
 
 class Screen:
@@ -32,8 +32,12 @@ class Screen:
         self._bar = self._progress.add_task(
             "", total=options.steps, status="starting: importing TensorFlow takes a few seconds"
         )
-        workers = f"{options.workers} worker{'s'[: options.workers > 1]}"
-        self._say(f"{workers}, {options.ps} ps; logs and results in {results.shown(where)}")
+        what = "thread" if getattr(options, "threads", None) else "worker"
+        what = "tower" if getattr(options, "mode", "") == "towers" else what
+        tasks = f"{options.workers} {what}{'s'[: options.workers > 1]}, {options.ps} ps"
+        if hasattr(options, "mode") and not gpus.count():
+            tasks += " (no GPU found: on the CPU)"
+        self._say(f"{tasks}; logs and results in {results.shown(where)}")
 
     def __enter__(self) -> "Screen":
         self._progress.start()
@@ -79,8 +83,9 @@ class Screen:
 def table(summary: dict, where: Path) -> None:
     """The run's last lines."""
     console = Console(highlight=False, soft_wrap=True)
-    columns = ("task", "steps", "examples/s", "computing", "communicating", "waiting", "exit")
-    shown = Table(*columns, box=None, pad_edge=False)
+    columns = ["task", "steps", "examples/s", "computing", "communicating", "waiting", "exit"]
+    drops = any("dropped" in task for task in summary["tasks"])
+    shown = Table(*columns, *["dropped"] * drops, box=None, pad_edge=False)
     for column in shown.columns[1:]:
         column.justify = "right"
     for task in summary["tasks"]:
@@ -94,7 +99,8 @@ def table(summary: dict, where: Path) -> None:
         seconds = task["seconds"] or 1.0
         shares = [f"{task[k] / seconds:.0%}" for k in ("computing", "communicating", "waiting")]
         rate = f"{task['examples'] / seconds:,.0f}"
-        shown.add_row(name, str(task["local_steps"]), rate, *shares, ended)
+        dropped = [str(task.get("dropped"))] * drops
+        shown.add_row(name, str(task["local_steps"]), rate, *shares, ended, *dropped)
     console.print(shown)
     stale = summary["staleness"]
     console.print(

@@ -3,7 +3,6 @@ together with the others, to recover, and to stop together."""
 
 import contextlib
 import logging
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,12 +12,18 @@ import tensorflow.compat.v1 as tf
 from common import hooks, results
 from common.flags import fail
 from common.gates import Together
+from common.recovery import Loop, SessionCreator
+from common.rounds import Rounds
 
 
 def updates_so_far(global_step: tf.Variable) -> tf.Tensor:
     """How many updates there have been, read on the ps: the pull's place among the updates."""
     with tf.device(global_step.device):
-        return global_step.read_value()
+        now = tf.timestamp()
+        with tf.control_dependencies([now]):
+            count = global_step.read_value()
+    tf.add_to_collection(hooks.read_at(count), now)
+    return count
 
 
 def next_update(global_step: tf.Variable, flags, after: list[tf.Tensor]) -> tf.Tensor:
@@ -42,75 +47,6 @@ def next_update(global_step: tf.Variable, flags, after: list[tf.Tensor]) -> tf.T
         )
 
 
-class _SessionCreator(tf.train.SessionCreator):
-    """What `MonitoredTrainingSession` uses, with three differences.
-
-    A worker that is not the chief looks every 0.1 s whether the chief has initialised the
-    parameters, not every 30 s; a chief that comes back to parameters that are still alive keeps
-    them instead of returning to the checkpoint; a missing ps is named.
-    """
-
-    def __init__(self, task, server, saver):
-        self._task, self._saver = task, saver
-        self._target = server.target if server else ""
-        variables = tf.global_variables()
-        self._init = tf.variables_initializer(variables)
-        self._ready = tf.report_uninitialized_variables(variables)
-        self._local_init = tf.group(tf.local_variables_initializer(), tf.tables_initializer())
-
-    def create_session(self) -> tf.Session:
-        task, config = self._task, self._task.config
-        tf.get_default_graph().finalize()
-        task.wait_for_ps()
-        manager = tf.train.SessionManager(
-            local_init_op=self._local_init, ready_op=self._ready, recovery_wait_secs=0.1
-        )
-        if task.is_chief and not self._alive():
-            return manager.prepare_session(
-                self._target,
-                init_op=self._init,
-                saver=self._saver,
-                checkpoint_dir=task.flags.checkpoint_dir,
-                config=config,
-            )
-        try:
-            return manager.wait_for_session(self._target, config, task.flags.timeout)
-        except tf.errors.DeadlineExceededError:
-            fail(f"worker 0 (the chief) did not initialise the parameters within "
-                 f"{task.flags.timeout:g} s: start it, or see its log")  # fmt: skip
-
-    def connect(self) -> tf.Session:
-        """A session on parameters that are there."""
-        return tf.Session(self._target, config=self._task.config)
-
-    def _alive(self) -> bool:
-        with self.connect() as session:
-            return not len(session.run(self._ready))
-
-
-class _Loop:
-    """The monitored session as the training loop sees it: `should_stop` and `run`.
-
-    Hooks cost more time than a small step. They see one step in every 50 ms, which is soon enough
-    to log, save, notice NaN and stop; the steps in between go straight to TensorFlow. Every step is
-    noted in the events, and none beyond `--steps` is made (`next_update`).
-    """
-
-    def __init__(self, session: tf.train.MonitoredSession, events: hooks.Events):
-        self._session, self._events, self._due = session, events, 0.0
-        self.should_stop = session.should_stop
-
-    def run(self, step: tf.Operation) -> None:
-        if time.monotonic() < self._due:
-            try:
-                self._events.run(step)
-                return
-            except (tf.errors.UnavailableError, tf.errors.AbortedError):
-                pass  # a ps is lost: the monitored session will notice it, too, and recover
-        self._session.run(step)
-        self._due = time.monotonic() + 0.05
-
-
 @contextlib.contextmanager
 def training(
     task,
@@ -119,9 +55,12 @@ def training(
     loss: tf.Tensor,
     number: tf.Tensor,
     pulled_at: tf.Tensor,
-    milestones: tuple[list[tf.Tensor], list[tf.Tensor]],
+    milestones: tuple[list[tf.Tensor], ...],
     begin: Sequence[tf.Operation] = (),
-) -> Iterator[_Loop]:
+    rounds: Rounds | None = None,
+    threads: Sequence[tuple] = (),
+    towers: Sequence[tuple] = (),
+) -> Iterator[Loop]:
     """A monitored session for the training loop; on leaving it, the run's results are written.
 
     Args:
@@ -132,8 +71,13 @@ def training(
         number: how many updates came before this step's own (`next_update`).
         pulled_at: how many updates there had been when the parameters were pulled.
         milestones: what is there when the pull is over, and when the computing is over; they part
-            the step's time into pull, compute and push.
+            the step's time into pull, compute and push. Of three, the first is what is there when
+            waiting for others is over.
         begin: run before the first step, and again after a recovery, when the parameters are there.
+        rounds: makes the updates of a synchronous scheme.
+        threads: of each further thread that runs a step of its own in this session, its loss,
+            number, pulled_at and milestones.
+        towers: the same of each further part of the same step.
 
     Yields:
         The session. It stops when `global_step` reaches `--steps`, or the test accuracy
@@ -145,9 +89,11 @@ def training(
     flags = task.flags
     folder = results.create(flags.results)
     saver = tf.train.Saver(tf.global_variables(), max_to_keep=2)
-    together = Together(task, begin)
+    together = Together(task, begin, [rounds.close] if rounds else [])
     tf.summary.scalar("loss", loss)
-    events = hooks.Events(task, loss, number, pulled_at, milestones)
+    this = loss, number, pulled_at, milestones
+    events = [hooks.Events(task, [this, *towers])]
+    events += [hooks.Events(task, [thread], first=k) for k, thread in enumerate(threads, 1)]
     all_hooks = [
         tf.train.StopAtStepHook(last_step=flags.steps),
         tf.train.NanTensorHook(loss),
@@ -163,7 +109,8 @@ def training(
             output_dir=str(folder / "tensorboard" / f"worker-{task.index}"),
             summary_op=tf.summary.merge_all(),
         ),
-        events,
+        events[0],
+        hooks.Beside(events[1:]),
     ]
     if task.is_chief:
         _check_checkpoint(flags.checkpoint_dir)
@@ -174,15 +121,17 @@ def training(
             ),
             evaluation,
         ]
-    # The step that hooks look at: read anew, it would cost each of their steps a transfer.
-    tf.add_to_collection("global_step_read_op_cache", pulled_at)
+    # The step that hooks look at: read anew, it would cost each of their steps a transfer. But a
+    # hook may also ask between steps, and must not wait for others then.
+    step_for_hooks = updates_so_far(tf.train.get_global_step()) if rounds else pulled_at
+    tf.add_to_collection("global_step_read_op_cache", step_for_hooks)
     _only_our_lines()
-    creator = _SessionCreator(task, server, saver)
+    creator = SessionCreator(task, server, saver)
     try:
         with tf.train.MonitoredSession(
-            creator, [*all_hooks, together], stop_grace_period_secs=5
+            creator, [*all_hooks, together, *filter(None, [rounds])], stop_grace_period_secs=5
         ) as session:
-            yield _Loop(session, events)
+            yield Loop(session, events)
     except tf.train.NanLossDuringTrainingError:
         fail(
             f"the loss of {task.name} is not a number any more: try a smaller --learning_rate than "

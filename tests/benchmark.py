@@ -1,6 +1,6 @@
-"""How fast is an example? HogWild's real run beside its bare loop and TensorFlow's own strategy.
+"""How fast are the examples? Real runs beside a bare loop, TensorFlow's own strategy, and limits.
 
-    python tests/benchmark.py [--repeats 3] [--steps 3000] [--json FILE]
+    python tests/benchmark.py [--repeats 3] [--steps 3000] [--json FILE] [--torch_python PYTHON]
 
 The contenders take turns, so that a busy machine slows all of them down; what counts are the
 ratios of their medians. Two workers and one ps train on this machine:
@@ -12,6 +12,12 @@ ratios of their medians. Two workers and one ps train on this machine:
   examples log as well.
 - the same, tuned: the least that can be scheduled, with one thread per task, a dataset of indices
   without autotuning, no `strategy.run`, and no loss returned.
+- ten steps a call: the strategy's function takes 10 steps each time it is scheduled.
+- the other examples: real runs as the first, those with a window with as many mini-batches.
+- PyTorch: two processes that average their parameters every 10 steps, with gloo; left out where
+  torch is not installed (`pip install -r tests/requirements-benchmark.txt`).
+- two single processes: Non-Distributed-Setup twice at the same time, each on a core of its own,
+  which no distribution can beat on two cores.
 - import: `python -c "import tensorflow"`, to which the start-up is compared.
 """
 
@@ -38,11 +44,31 @@ WORKERS, BATCH, HIDDEN, RATE = 2, 64, 128, 0.05
 TASKS = str(Path(__file__).with_name("benchmark_tasks.py"))
 RUN, BARE, STRATEGY = "HogWild run", "bare loop", "ParameterServerStrategy"
 TUNED = "the same, tuned"
+CALLS = "the same, ten steps a call"
+AGN, AGN50, DOWNPOUR = "AGN, window 10", "AGN, window 50", "DOWNPOUR-Easy, window 10"
+SYNCHRONOUS, THREADS = "Synchronous-SGD", "HogWild, 2 threads"
+TORCH, LIMIT = "PyTorch, averaging every 10", "two single processes"
 START, IMPORT = "start-up", "import tensorflow"
+EXAMPLES = {  # what: folder, flags, updates for each of --steps
+    AGN: ("AGN", ["--window", "10"], 0.2),
+    AGN50: ("AGN", ["--window", "50"], 0.08),
+    DOWNPOUR: ("DOWNPOUR-Easy", ["--window", "10"], 0.2),
+    SYNCHRONOUS: ("Synchronous-SGD", [], 0.5),
+    THREADS: ("HogWild", ["--threads", str(WORKERS)], 3),
+}
 RATIOS = (  # what, in relation to what, and what it should be
     (RUN, BARE, ">=", 0.85),
     (RUN, STRATEGY, ">=", 3.0),
     (RUN, TUNED, ">=", 1.0),
+    (AGN, CALLS, ">=", 6.0),
+    (DOWNPOUR, CALLS, ">=", 6.0),
+    (AGN, TORCH, ">=", 1.3),
+    (DOWNPOUR, TORCH, ">=", 1.3),
+    (AGN, LIMIT, ">=", 0.40),
+    (DOWNPOUR, LIMIT, ">=", 0.40),
+    (AGN50, LIMIT, ">=", 0.70),
+    (THREADS, LIMIT, ">=", 0.75),
+    (SYNCHRONOUS, STRATEGY, ">=", 2.0),
     (START, IMPORT, "<=", 2.5),
 )
 PATIENCE = 600  # seconds for one run
@@ -54,6 +80,7 @@ def run_all(
     folder: Path,
     watch: Callable[[], None] = lambda: None,
     env: dict[str, str] | None = None,
+    python: str = sys.executable,
 ) -> float:
     """Runs a contender's processes and leaves none behind.
 
@@ -63,6 +90,7 @@ def run_all(
         folder: for the logs.
         watch: called now and then while they run.
         env: what is added to their environment.
+        python: the interpreter.
 
     Returns:
         When they were started, in seconds since 1970.
@@ -75,7 +103,7 @@ def run_all(
     began, waiting = time.time(), set(last)
     try:
         for name, command in commands.items():
-            group.start(Process(name, 0, [sys.executable, *command], folder / f"{name}.log"), env)
+            group.start(Process(name, 0, [python, *command], folder / f"{name}.log"), env)
         while waiting:
             watch()
             with contextlib.suppress(queue.Empty):
@@ -122,6 +150,50 @@ def hogwild_run(steps: int, folder: Path, memory: dict[str, float]) -> dict[str,
     return {RUN: summary["examples_per_second"], START: first - began}
 
 
+def example_run(what: str, steps: int, folder: Path) -> dict[str, float]:
+    """Examples per second of a real run, as its summary has them."""
+    example, flags, factor = EXAMPLES[what]
+    workers = [] if "--threads" in flags else ["--workers", str(WORKERS)]
+    command = ["-m", "common.launch", str(ROOT / example), "--plain", *workers, *flags]
+    launcher = {"launcher": [*command, *training(int(factor * steps), folder)]}
+    run_all(launcher, ["launcher"], folder)
+    summary = json.loads((folder / "summary.json").read_text())
+    return {what: summary["examples_per_second"]}
+
+
+def single_processes(steps: int, folder: Path) -> dict[str, float]:
+    """Examples per second of as many processes as workers, each on a core of its own."""
+    pinned = (
+        "import os, sys; cores = sorted(os.sched_getaffinity(0)); "
+        "os.sched_setaffinity(0, {cores[int(sys.argv.pop(1)) % len(cores)]}); "
+        "from common.launch import main; sys.exit(main(sys.argv[1:]))"
+    )
+    folders = [folder / str(k) for k in range(WORKERS)]
+    commands = {}
+    for k, own in enumerate(folders):
+        example = [str(ROOT / "Non-Distributed-Setup"), "--plain", *training(2 * steps, own)]
+        commands[f"single-{k}"] = ["-c", pinned, str(k), *example]
+    run_all(commands, list(commands), folder)
+    summaries = [json.loads((own / "summary.json").read_text()) for own in folders]
+    return {LIMIT: sum(summary["examples_per_second"] for summary in summaries)}
+
+
+def torch_run(steps: int, folder: Path, python: str) -> dict[str, float]:
+    """Examples per second of PyTorch with gloo."""
+    (port,) = network.free_ports(1, False)
+    script = str(Path(__file__).with_name("benchmark_torch.py"))
+    names = [f"torch-{k}" for k in range(WORKERS)]
+    commands = {
+        name: [script, str(k), str(port), str(steps), str(folder)] for k, name in enumerate(names)
+    }
+    run_all(commands, names, folder, python=python)
+    return {TORCH: rate(folder, names)}
+
+
+def has_torch(python: str) -> bool:
+    return not subprocess.run([python, "-c", "import torch"], capture_output=True).returncode
+
+
 def bare_loop(steps: int, folder: Path) -> dict[str, float]:
     """Examples per second from the moment all workers start together to the last update."""
     ps, *workers = [f"localhost:{port}" for port in network.free_ports(1 + WORKERS, False)]
@@ -134,9 +206,9 @@ def bare_loop(steps: int, folder: Path) -> dict[str, float]:
     return {BARE: rate(folder, names)}
 
 
-def strategy(steps: int, folder: Path, tuned: bool) -> dict[str, float]:
+def strategy(what: str, steps: int, folder: Path) -> dict[str, float]:
     """The same, after a warm-up in which the function is traced."""
-    env = {"TUNED": "1"} if tuned else {}
+    env = {STRATEGY: {}, TUNED: {"TUNED": "1"}, CALLS: {"STEPS_PER_CALL": "10"}}[what]
     ports = network.free_ports(2 + WORKERS, False)
     chief, ps, *workers = [f"localhost:{port}" for port in ports]
     cluster = ["--ps_hosts", ps, "--worker_hosts", ",".join(workers), *training(steps, folder)]
@@ -149,7 +221,7 @@ def strategy(steps: int, folder: Path, tuned: bool) -> dict[str, float]:
         for name, (role, k) in tasks.items()
     }
     run_all(commands, ["strategy"], folder, env=env)  # the others would never end
-    return {TUNED if tuned else STRATEGY: rate(folder, ["strategy"])}
+    return {what: rate(folder, ["strategy"])}
 
 
 def rate(folder: Path, names: list[str]) -> float:
@@ -175,7 +247,7 @@ def table(found: dict) -> str:
         f"mlp with {work['hidden']} hidden units, batches of {work['batch_size']}, "
         f"{work['steps']:,} steps; medians of {work['repeats']}, taken in turns",
         "",
-        f"{'':26}{'median':>10}   every run",
+        f"{'':30}{'median':>10}   every run",
     ]
     for name, values in found["runs"].items():
         seconds = name in (START, IMPORT)
@@ -183,14 +255,14 @@ def table(found: dict) -> str:
             f"{v:.1f} s" if seconds else f"{v:,.0f}" for v in [found["medians"][name], *values]
         ]
         unit = "" if seconds else "examples/s"
-        lines.append(f"{name:26}{shown[0]:>10}   {'  '.join(shown[1:])}  {unit}".rstrip())
-    lines += ["", f"{'':40}{'ratio':>8}   target"]
+        lines.append(f"{name:30}{shown[0]:>10}   {'  '.join(shown[1:])}  {unit}".rstrip())
+    lines += ["", f"{'':58}{'ratio':>8}   target"]
     for ratio in found["ratios"]:
         name = f"{ratio['what']} / {ratio['of']}"
         met = "met" if ratio["met"] else "not met"
-        lines.append(f"{name:40}{ratio['ratio']:8.2f}   {ratio['target']:8} {met}")
+        lines.append(f"{name:58}{ratio['ratio']:8.2f}   {ratio['target']:8} {met}")
     lines += ["", "peak memory of a HogWild run's tasks"]
-    lines += [f"{name:40}{mb:8,.0f} MB" for name, mb in sorted(found["memory_mb"].items())]
+    lines += [f"{name:58}{mb:8,.0f} MB" for name, mb in sorted(found["memory_mb"].items())]
     return "\n".join(lines)
 
 
@@ -199,9 +271,15 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="of every contender (default: 3)")
     parser.add_argument("--steps", type=int, default=3000, help="per run (default: 3000)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes the numbers there")
+    parser.add_argument("--torch_python", default=sys.executable, metavar="PYTHON",
+                        help="one that has torch (default: this one)")  # fmt: skip
     flags = parser.parse_args()
     network.choose("auto", print)
-    runs = {name: [] for name in (RUN, BARE, STRATEGY, TUNED, START, IMPORT)}
+    torch = has_torch(flags.torch_python)
+    if not torch:
+        print("torch is not installed: the comparison with PyTorch is left out")
+    names = [RUN, BARE, STRATEGY, TUNED, CALLS, *EXAMPLES, LIMIT, *[TORCH] * torch, START, IMPORT]
+    runs = {name: [] for name in names}
     memory: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as temporary:
         for repeat in range(flags.repeats):
@@ -210,8 +288,16 @@ def main() -> None:
                 lambda folder: import_tensorflow(),
                 lambda folder, peak=peak: hogwild_run(flags.steps, folder, peak),
                 lambda folder: bare_loop(flags.steps, folder),
-                lambda folder: strategy(flags.steps, folder, tuned=False),
-                lambda folder: strategy(flags.steps, folder, tuned=True),
+                lambda folder: strategy(STRATEGY, flags.steps, folder),
+                lambda folder: example_run(SYNCHRONOUS, flags.steps, folder),
+                lambda folder: strategy(TUNED, flags.steps, folder),
+                lambda folder: example_run(AGN, flags.steps, folder),
+                lambda folder: strategy(CALLS, 2 * flags.steps, folder),
+                lambda folder: example_run(DOWNPOUR, flags.steps, folder),
+                *[lambda folder: torch_run(2 * flags.steps, folder, flags.torch_python)] * torch,
+                lambda folder: single_processes(flags.steps, folder),
+                lambda folder: example_run(AGN50, flags.steps, folder),
+                lambda folder: example_run(THREADS, flags.steps, folder),
             ):
                 folder = Path(tempfile.mkdtemp(dir=temporary))
                 for name, value in contender(folder).items():
@@ -222,6 +308,8 @@ def main() -> None:
     medians = {name: statistics.median(values) for name, values in runs.items()}
     ratios = []
     for what, of, relation, bound in RATIOS:
+        if of not in medians:
+            continue
         ratio = medians[what] / medians[of]
         met = ratio >= bound if relation == ">=" else ratio <= bound
         target = f"{relation} {bound:g}"

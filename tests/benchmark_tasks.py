@@ -18,6 +18,7 @@ import tensorflow as tf
 from common import cluster, data, gates, models, session
 
 HOGWILD = Path(__file__).resolve().parents[1] / "HogWild" / "worker.py"
+CALLS = int(os.environ.get("STEPS_PER_CALL", 1))  # of ParameterServerStrategy's function
 TUNED = "TUNED" in os.environ  # one thread each, since there are more tasks than cores
 DEFAULTS = {"steps": 1, "learning_rate": 0.05}
 WARM_UP = 50  # scheduled steps before the clock starts: TensorFlow traces and connects in them
@@ -119,7 +120,14 @@ def coordinate(flags, spec: dict[str, list[str]]) -> None:
         losses = strategy.run(update, args=next(iterator))
         return strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
 
-    step = tuned_step if TUNED else guide_step
+    @tf.function
+    def several_steps(iterator) -> tf.Tensor:
+        loss = tf.zeros([])
+        for _ in tf.range(CALLS):
+            loss = strategy.run(update, args=next(iterator))
+        return loss
+
+    step = tuned_step if TUNED else guide_step if CALLS == 1 else several_steps
 
     iterator = iter(coordinator.create_per_worker_dataset(dataset))
 
@@ -130,7 +138,7 @@ def coordinate(flags, spec: dict[str, list[str]]) -> None:
 
     train(WARM_UP)
     began = time.time()
-    train(flags.steps)
+    train(flags.steps // CALLS)
     write(flags.results, "strategy", began, time.time(), flags.steps)
 
 

@@ -3,6 +3,9 @@
 import contextlib
 import json
 import os
+import re
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -12,6 +15,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from common import results
 
 ROOT = Path(__file__).resolve().parents[1]
 MARK = f"DISTRIBUTED_TF_TEST={uuid.uuid4()}"  # in the environment of everything tests start
@@ -86,6 +91,57 @@ def eventually(condition, seconds: float) -> bool:
     while not (holds := condition()) and time.monotonic() < end:
         time.sleep(0.05)
     return bool(holds)
+
+
+def task_pid(job: str, index: int) -> int:
+    """The process of one task of the run that is going on."""
+    pattern = re.compile(rf"\w+\.py .*--job_name {job} --task_index {index}\b")
+    (pid,) = [pid for pid, command in processes().items() if pattern.search(command)]
+    return pid
+
+
+def reach(folder, step: int, worker: int = 0) -> list[dict]:
+    """Waits until a worker has made the given update, and returns its events so far."""
+    tail, events = results.Tail(results.events_file(folder, worker)), []
+
+    def reached():
+        events.extend(tail.read())
+        return events and events[-1]["global_step"] >= step
+
+    assert eventually(reached, 60), f"step {step} is not reached"
+    return events
+
+
+def kill_and_see_it_back(where, job: str, index: int, workers: int = 2) -> float:
+    """SIGKILL to a task; returns when it was, once all workers have gone on after its restart."""
+    tails = [results.Tail(results.events_file(where, k)) for k in range(workers)]
+    pid, killed = task_pid(job, index), time.time()
+    os.kill(pid, signal.SIGKILL)
+    went_on = set()
+
+    def back():
+        for k, tail in enumerate(tails):
+            if any(event["time"] > restarted for event in tail.read()):
+                went_on.add(k)
+        return len(went_on) == workers
+
+    def running():
+        with contextlib.suppress(ValueError):
+            return task_pid(job, index) != pid
+
+    assert eventually(running, 30), f"{job} {index} was not started again"
+    restarted = time.time() + 1  # what was under way is over by then
+    assert eventually(back, 60), f"after {job} {index} had come back only {went_on} went on"
+    return killed
+
+
+def copy_example(name: str, to, **changes: str):
+    """A reader's copy of an example with `common/`; `changes` are new contents of its scripts."""
+    shutil.copytree(ROOT / "common", to / "common")
+    shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("results"))
+    for script, text in changes.items():
+        (to / name / f"{script}.py").write_text(text)
+    return to
 
 
 @pytest.fixture(autouse=True)

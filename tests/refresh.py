@@ -8,6 +8,7 @@ A generated part stands between `<!-- KIND: ARGUMENT -->` and `<!-- end -->`:
     lines: FILE FROM   quotes the paragraph of FILE that begins with FROM
     file: FILE         quotes a whole file
     seconds: EXAMPLE   how long the quoted run of an example took, from the command to the last line
+    sweep: EXAMPLE     accuracy by learning rate and workers, as sweep.py found it
     benchmark: speed   what benchmark.json found
 """
 
@@ -24,7 +25,7 @@ from pathlib import Path
 
 import notebooks
 
-from common import quotes
+from common import flags, quotes
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"(<!-- (\w+): (.*?) -->)(.*?)(<!-- end -->)", re.S)
@@ -64,8 +65,9 @@ def benchmark(_: str) -> str:
     medians, work = found["medians"], found["work"]
     strategy = medians["ParameterServerStrategy"]
     lines = ["| | examples/s | in relation |", "|---|---|---|"]
-    for name in ("HogWild run", "bare loop", "ParameterServerStrategy", "the same, tuned"):
-        lines.append(f"| {name} | {medians[name]:,.0f} | {medians[name] / strategy:.1f} |")
+    for name in medians:
+        if name not in ("start-up", "import tensorflow"):
+            lines.append(f"| {name} | {medians[name]:,.0f} | {medians[name] / strategy:.1f} |")
     ratio = medians["start-up"] / medians["import tensorflow"]
     memory = ", ".join(f"{task} {mb:,.0f} MB" for task, mb in sorted(found["memory_mb"].items()))
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
@@ -78,6 +80,20 @@ def benchmark(_: str) -> str:
         f"{medians['start-up']:.1f} s, {ratio:.1f} times one `import tensorflow`. Peak memory: "
         f"{memory}. Versions: {versions}.",
     ])  # fmt: skip
+
+
+def sweep(example: str) -> str:
+    """What `sweep.py` found, as a Markdown table with the default rate in bold."""
+    found = json.loads((ROOT / "tests" / "sweep.json").read_text())[example]
+    defaults, _ = flags.example_of(ROOT / example / "worker.py")
+    lines = ["| learning rate | 2 workers | 4 workers |", "|---|---|---|"]
+    for rate, reached in found.items():
+        cells = [rate, *("NaN" if a is None else f"{a:.1%}" for a in reached.values())]
+        if float(rate) == defaults["learning_rate"]:
+            cells = [f"**{cell}**" for cell in cells]
+        lines.append(f"| {' | '.join(cells)} |")
+    text = "Test accuracy after the default number of steps (`tests/sweep.py`); bold: the default."
+    return "\n".join([text, "", *lines])
 
 
 @functools.cache
@@ -104,7 +120,7 @@ def output(command: str) -> str:
 
 FIXED = {"diff": diff, "lines": paragraph, "file": whole_file}
 MEASURING = {"output": output}
-QUOTED = {"seconds": seconds, "benchmark": benchmark}
+QUOTED = {"seconds": seconds, "benchmark": benchmark, "sweep": sweep}
 
 
 def refreshed(text: str, kinds: dict) -> str:

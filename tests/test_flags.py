@@ -42,7 +42,9 @@ TABLE = {
     "network": "auto",
     "plain": "one, on a terminal",
 }
-OWN = ("window", "momentum", "moving_rate", "learning_rates", "backup_workers", "threads")
+OWN = ("window", "momentum", "moving_rate", "learning_rates", "backup_workers", "threads", "mode",
+       "memory_fraction")  # fmt: skip
+PER_GPU = "one for each GPU; 2 on a machine without"
 
 
 def defaults_of(example: str) -> dict:
@@ -101,7 +103,8 @@ def test_help_lists_every_flag_with_its_default_and_needs_no_tensorflow(call, ex
     assert (finished.returncode, finished.stderr) == (0, "")
     shown = shown_defaults(finished.stdout)
     own = defaults_of(example)
-    expected = {name: text or str(own[name]) for name, text in TABLE.items()}
+    expected = {name: text or str(own[name] or PER_GPU) for name, text in TABLE.items()}
+    expected["ps"] = str(own["ps"])
     assert shown.pop("help") is None
     for name in filter(own.__contains__, OWN):
         text = shown.pop(name)
@@ -118,6 +121,8 @@ def test_help_of_the_task_scripts(monkeypatch, capsys, example):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     monkeypatch.setenv("COLUMNS", "100")
     for script in (ROOT / example).glob("*.py"):
+        if "Task.from_flags" not in script.read_text():
+            continue
         job = "ps" if script.name == "ps.py" else "worker"
         monkeypatch.setattr(sys, "argv", [str(script), "--help"])
         with pytest.raises(SystemExit) as ended:
@@ -163,6 +168,26 @@ MISTAKES = [
     ("HogWild", "--network foo", "--network", "auto", "private", "host", "'foo'"),
     ("HogWild", "--timeout 0", "--timeout", "above 0"),
     ("HogWild", "--ps 0", "--ps 0", "needs a parameter server"),
+    ("HogWild", "--threads 0", "--threads", "1 or more", "'0'"),
+    ("HogWild", "--threads 2 --ps 1", "--threads 2", "leave out --ps"),
+    ("HogWild", "--threads 2 --workers=2", "--threads 2", "leave out --workers"),
+    ("AEASGD", "--moving_rate -0.1", "--moving_rate", "0 or more", "'-0.1'"),
+    ("AEAMSGD", "--moving_rate 1.5", "--moving_rate 1.5", "at most 1"),
+    ("AEAMSGD", "--momentum 1", "--momentum 1", "below 1"),
+    ("Synchronous-SGD", "--backup_workers 2", "--backup_workers 2", "below --workers, 2"),
+    ("Synchronous-SGD", "--backup_workers -1", "--backup_workers", "0 or more"),
+    ("Synchronous-SGD-different-learning-rates", "--learning_rates 0.1", "1 of them", "2"),
+    (
+        "Synchronous-SGD-different-learning-rates",
+        "--learning_rates 0.1,x",
+        "--learning_rates",
+        "'x'",
+    ),
+    ("Synchronous-SGD-different-learning-rates", "--learning_rates 0.1,0", "above 0", "'0'"),
+    ("SAGN", "--window 0", "--window", "1 or more", "'0'"),
+    ("Multiple-GPUs-Single-Machine", "--mode both", "asynchronous, synchronous, towers", "'both'"),
+    ("Multiple-GPUs-Single-Machine", "--mode towers --ps 1", "one process", "leave --ps out"),
+    ("Multiple-GPUs-Single-Machine", "--memory_fraction 2", "--memory_fraction 2", "at most 1"),
     ("Distributed-Setup", "--workers 2", "--workers 2", "one worker", "HogWild"),
     ("Non-Distributed-Setup", "--ps 1", "--ps 1", "no parameter server"),
     ("Non-Distributed-Setup", "--workers 2", "--workers 2", "one worker"),

@@ -1,5 +1,6 @@
 """What the READMEs say is so: quotes, paths, links, flags, commands."""
 
+import difflib
 import re
 import subprocess
 import sys
@@ -108,6 +109,31 @@ def test_hogwild_differs_by_its_scheme_alone():
     assert len([line for line in a if line not in b]) == 3
 
 
+# Each scheme's parent in the lineage, and the most lines that may be new against it, or gone.
+LINEAGE = {
+    "AGN": ("HogWild", 14),
+    "DOWNPOUR-Easy": ("AGN", 6),
+    "DOWNPOUR": ("DOWNPOUR-Easy", 9),
+    "Dynamic-SGD": ("AGN", 9),
+    "AEASGD": ("AGN", 21),
+    "AEAMSGD": ("AEASGD", 12),
+    "Synchronous-SGD": ("Distributed-Setup", 47),
+    "Synchronous-SGD-different-learning-rates": ("Synchronous-SGD", 7),
+    "SAGN": ("Synchronous-SGD", 19),
+    "Multiple-GPUs-Single-Machine": ("HogWild", 15),
+}
+
+
+@pytest.mark.parametrize("example", LINEAGE)
+def test_the_diff_is_the_scheme(example):
+    """Changed lines without comments: the larger of those that come and those that go."""
+    parent, most = LINEAGE[example]
+    a, b = (quotes.code(ROOT / name / "worker.py") for name in (parent, example))
+    changes = list(difflib.unified_diff(a, b, n=0, lineterm=""))[2:]
+    come, go = (sum(line[0] == sign for line in changes) for sign in "+-")
+    assert max(come, go) <= most, "\n".join(changes)
+
+
 def test_the_catalogue_is_complete():
     """Every folder that runs stands in the root README's table, and has the same files."""
     folders = sorted(
@@ -121,7 +147,13 @@ def test_the_catalogue_is_complete():
         assert (folder / "README.md").is_file()
         assert (folder / "curves.png").is_file()
         scripts = {path.name for path in folder.glob("*.py")}
-        assert scripts in ({"ps.py", "worker.py"}, {"train.py"})
+        more = {
+            "HogWild": {"threads.py"},
+            "Synchronous-SGD": {"sync_replicas_optimizer.py"},
+            "Multiple-GPUs-Single-Machine": {"synchronous.py", "towers.py"},
+        }.get(folder.name, set())
+        assert scripts - more in ({"ps.py", "worker.py"}, {"train.py"})
+        assert more <= scripts
 
 
 def test_the_source_is_clean():

@@ -1,7 +1,11 @@
-"""The schemes compute what their formulas say: the real run.sh against plain NumPy."""
+"""The schemes compute what their formulas say: the real run.sh against plain NumPy.
+
+All on full batches with `linear`, where nothing is left to chance. Runs are made once and shared.
+"""
 
 import numpy as np
 import pytest
+from conftest import copy_example
 from sklearn.datasets import load_digits
 
 
@@ -21,23 +25,70 @@ def softmax_gradient(w, b, x, labels):
     return x.T @ p / len(labels), p.mean(axis=0)
 
 
+def loss_at(flat, x, labels):
+    scores = x @ flat[:640].reshape(64, 10) + flat[640:]
+    highest = scores.max(axis=1, keepdims=True)
+    logs = scores - highest - np.log(np.exp(scores - highest).sum(axis=1, keepdims=True))
+    return -logs[np.arange(len(labels)), labels].mean()
+
+
+def gradient(worker: int = 0, workers: int = 1):
+    """The gradient at flat parameters, on worker k's shard: examples k, k + n, k + 2n, ..."""
+    x, labels = (part[worker::workers] for part in digits())
+
+    def g(flat):
+        grad_w, grad_b = softmax_gradient(flat[:640].reshape(64, 10), flat[640:], x, labels)
+        return np.concatenate([grad_w.ravel(), grad_b])
+
+    return g
+
+
+def flat(finished) -> np.ndarray:
+    return np.concatenate([array.ravel() for array in finished.parameters])
+
+
+_RUNS: dict = {}
+
+
+@pytest.fixture
+def trained(run, tmp_path_factory):
+    """A run with full batches on `linear` to its end; the same flags are run only once."""
+
+    def _trained(example, *flags, steps=20, eta=0.3):
+        flags = [example, *map(str, flags), "--steps", str(steps), "--learning_rate", str(eta)]
+        if tuple(flags) not in _RUNS:
+            where = tmp_path_factory.mktemp("run")
+            fixed = ["--model", "linear", "--batch_size", 0, "--results", where]
+            _RUNS[tuple(flags)] = run(*flags, *fixed)
+        return _RUNS[tuple(flags)]
+
+    return _trained
+
+
+def assert_close(measured, expected, tolerance=1e-4):
+    assert np.abs(expected).max() > 0.1  # something was learnt, so the comparison says something
+    np.testing.assert_allclose(
+        measured, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max()
+    )
+
+
 @pytest.mark.parametrize("example", ["Non-Distributed-Setup", "Distributed-Setup", "HogWild"])
-def test_one_worker_is_gradient_descent(run, example):
+def test_one_worker_is_gradient_descent(trained, example):
     steps, eta = 50, 0.5
-    flags = ["--workers", 1, "--model", "linear", "--batch_size", 0, "--steps", steps]
-    finished = run(example, *flags, "--learning_rate", eta)
-
-    x, labels = digits()
-    w, b = np.zeros((64, 10)), np.zeros(10)
+    finished = trained(example, "--workers", 1, steps=steps, eta=eta)
+    g, w = gradient(), np.zeros(650)
     for _ in range(steps):
-        grad_w, grad_b = softmax_gradient(w, b, x, labels)
-        w, b = w - eta * grad_w, b - eta * grad_b
+        w = w - eta * g(w)
+    assert_close(flat(finished), w, 1e-5)
+    assert finished.summary["examples"] == steps * 1437
 
-    measured_w, measured_b = finished.parameters
-    assert np.abs(w).max() > 0.1  # something was learnt, so the comparison says something
-    np.testing.assert_allclose(measured_w, w, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(measured_b, b, rtol=1e-5, atol=1e-5)
-    assert finished.summary["examples"] == steps * len(labels)
+
+def test_one_worker_of_hogwild_is_one_process(trained):
+    """Up to the order in which floats are added."""
+    alone = flat(trained("Non-Distributed-Setup", "--workers", 1, steps=50, eta=0.5))
+    assert_close(flat(trained("HogWild", "--workers", 1, steps=50, eta=0.5)), alone, 1e-6)
+    thread = trained("HogWild", "--threads", 1, steps=50, eta=0.5)
+    assert_close(flat(thread), alone, 1e-6)
 
 
 # The rows of the schemes with a window, for one worker (staleness 0) on full batches, written
@@ -118,19 +169,124 @@ WINDOW_SCHEMES = {
 
 @pytest.mark.parametrize("window", [1, 5])
 @pytest.mark.parametrize("example", WINDOW_SCHEMES)
-def test_window_schemes_are_their_formulas(run, example, window):
+def test_window_schemes_are_their_formulas(trained, example, window):
     steps, eta = 20, 0.3
-    flags = ["--workers", 1, "--model", "linear", "--batch_size", 0, "--steps", steps]
-    finished = run(example, *flags, "--learning_rate", eta, "--window", window)
-    x, labels = digits()
-
-    def g(flat):
-        grad_w, grad_b = softmax_gradient(flat[:640].reshape(64, 10), flat[640:], x, labels)
-        return np.concatenate([grad_w.ravel(), grad_b])
-
-    expected = WINDOW_SCHEMES[example](g, np.zeros(650), steps, window, eta)
-    measured = np.concatenate([array.ravel() for array in finished.parameters])
-    assert np.abs(expected).max() > 0.1
-    np.testing.assert_allclose(measured, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+    finished = trained(example, "--workers", 1, "--window", window, steps=steps, eta=eta)
+    assert_close(
+        flat(finished), WINDOW_SCHEMES[example](gradient(), np.zeros(650), steps, window, eta)
+    )
     assert finished.summary["global_step"] == steps
-    assert finished.summary["examples"] == steps * window * len(labels)
+    assert finished.summary["examples"] == steps * window * 1437
+
+
+# The synchronous rows, for n workers. `rates`: one for each worker.
+
+
+def synchronous(n, steps, rates, window=1, local_rate=0.0):
+    w = np.zeros(650)
+    for _ in range(steps):
+        update = 0
+        for k in range(n):
+            g, local, total = gradient(k, n), w.copy(), 0
+            for _ in range(window):
+                step = g(local)
+                local, total = local - local_rate * step, total + step
+            update = update + rates[k] * total / window
+        w = w - update
+    return w
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_synchronous_sgd_is_its_formula(trained, n):
+    finished = trained("Synchronous-SGD", "--workers", n)
+    assert_close(flat(finished), synchronous(n, 20, [0.3 / n] * n))
+    assert finished.summary["global_step"] == 20
+    shard = (1437 + n - 1) // n  # of worker 0; that of the others may be smaller
+    assert 20 * 1437 <= finished.summary["examples"] <= 20 * n * shard
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_different_learning_rates_are_their_formula(trained, n):
+    rates = [0.5, 0.1, 0.3][:n]
+    finished = trained("Synchronous-SGD-different-learning-rates", "--workers", n,
+                       "--learning_rates", ",".join(map(str, rates)))  # fmt: skip
+    assert_close(flat(finished), synchronous(n, 20, rates))
+
+
+@pytest.mark.parametrize(("n", "window"), [(2, 1), (2, 5), (3, 5)])
+def test_sagn_is_its_formula(trained, n, window):
+    finished = trained("SAGN", "--workers", n, "--window", window)
+    assert_close(flat(finished), synchronous(n, 20, [0.3 / n] * n, window, local_rate=0.3))
+
+
+@pytest.mark.parametrize("mode", ["synchronous", "towers"])
+@pytest.mark.parametrize("n", [2, 3])
+def test_several_devices_are_synchronous_sgd(trained, mode, n):
+    finished = trained("Multiple-GPUs-Single-Machine", "--mode", mode, "--workers", n)
+    assert_close(flat(finished), synchronous(n, 20, [0.3 / n] * n))
+    assert_close(flat(finished), flat(trained("Synchronous-SGD", "--workers", n)), 1e-6)
+    assert finished.summary["workers"] == n
+    assert len(finished.events(n - 1)) == 20
+
+
+# The facts that schemes have in common, run against run.
+
+
+def test_a_window_of_one_step_is_the_scheme_without(trained):
+    agn = trained("AGN", "--workers", 1, "--window", 1)
+    assert_close(flat(agn), flat(trained("HogWild", "--workers", 1)), 1e-6)
+    sagn = trained("SAGN", "--workers", 2, "--window", 1)
+    assert_close(flat(sagn), flat(trained("Synchronous-SGD", "--workers", 2)), 1e-6)
+
+
+def test_synchronous_sgd_on_equal_shards_is_one_process(trained):
+    """1,437 examples are three equal shards."""
+    together = trained("Synchronous-SGD", "--workers", 3)
+    assert_close(flat(together), flat(trained("Non-Distributed-Setup", "--workers", 1)), 1e-5)
+
+
+def test_equal_learning_rates_are_synchronous_sgd(trained):
+    default = trained("Synchronous-SGD-different-learning-rates", "--workers", 2)
+    assert_close(flat(default), flat(trained("Synchronous-SGD", "--workers", 2)), 1e-6)
+
+
+def test_without_momentum_aeamsgd_is_aeasgd(trained):
+    without = trained("AEAMSGD", "--workers", 1, "--window", 5, "--momentum", 0)
+    assert_close(flat(without), flat(trained("AEASGD", "--workers", 1, "--window", 5)), 1e-6)
+
+
+def test_without_moving_rate_elastic_workers_are_alone(trained):
+    """w~ never moves, and each worker's losses are those of SGD on its own shard."""
+    finished = trained("AEASGD", "--workers", 2, "--window", 3, "--moving_rate", 0)
+    assert not flat(finished).any()
+    x, labels = digits()
+    for k in (0, 1):
+        g, w = gradient(k, 2), np.zeros(650)
+        for event in finished.events(k):
+            for _ in range(3):
+                last, w = w, w - 0.3 * g(w)
+            assert event["loss"] == pytest.approx(loss_at(last, x[k::2], labels[k::2]), rel=1e-4)
+
+
+def test_an_elastic_exchange_conserves_the_sum(run, tmp_path):
+    """w + w~ is the same before and after: measured in a copy of the example."""
+    copy_example("AEASGD", tmp_path)
+    script = tmp_path / "AEASGD" / "worker.py"
+    source = script.read_text()
+    probe = """
+before = [a + b for a, b in zip(x, pulled)]
+with tf.control_dependencies([step]):
+    after = [a - e + b for a, e, b in zip(x, update, copies.pull(params))]
+moved = tf.reduce_max([tf.reduce_max(tf.abs(e)) for e in update])
+apart = tf.reduce_max([tf.reduce_max(tf.abs(a - b)) for a, b in zip(before, after)])
+step = tf.print("moved", moved, "apart", apart, output_stream="file://" + flags.results + "/probe")
+
+# 6."""
+    assert source.count("\n# 6.") == 1
+    script.write_text(source.replace("\n# 6.", probe))
+    finished = run("AEASGD", "--workers", 1, "--steps", 20, root=tmp_path)
+    values = [line.split() for line in (finished.results / "probe").read_text().splitlines()]
+    moved, apart = ([float(line[i]) for line in values] for i in (1, 3))
+    assert len(values) == 20
+    assert max(moved) > 0.01
+    assert max(apart) < 1e-5

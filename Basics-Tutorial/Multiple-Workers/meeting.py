@@ -1,0 +1,138 @@
+"""How the three notebooks find each other, and how they say whom they wait for.
+
+Who comes first chooses a free address for each role and writes all three into a file, in a
+temporary folder named after the user. Every notebook holds a lock on a file of its own role while
+its kernel lives. The system drops the lock with the process, so the addresses of a run of which
+nobody lives are recognised, and replaced.
+"""
+
+import contextlib
+import fcntl
+import getpass
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import tensorflow.compat.v1 as tf
+from IPython.display import Markdown, display
+
+from common import network, notebook
+from common.gates import Gate
+
+ROLES = {  # role -> the notebook that plays it
+    "ps": "Parameter-Server.ipynb",
+    "worker-1": "Worker-1.ipynb",
+    "worker-2": "Worker-2.ipynb",
+}
+_held: dict = {}  # role -> the open lock file
+
+
+def folder() -> Path:
+    """The meeting place, this user's alone."""
+    path = Path(tempfile.gettempdir()) / f"multiple-workers-{getpass.getuser()}"
+    path.mkdir(mode=0o700, exist_ok=True)
+    if path.stat().st_uid != os.getuid():
+        raise PermissionError(f"{path} belongs to somebody else")
+    return path
+
+
+@contextlib.contextmanager
+def _alone():
+    """One notebook at a time reads and writes the meeting place."""
+    with open(folder() / "mutex", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _locked(role: str):
+    """The role's lock file, locked; None if another process has it."""
+    file = open(folder() / f"{role}.lock", "w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        return None
+    return file
+
+
+def is_running(role: str) -> bool:
+    """Whether a living kernel plays the role."""
+    with _alone():
+        return _is_locked(role)
+
+
+def _is_locked(role: str) -> bool:
+    file = None if role in _held else _locked(role)
+    if file:
+        file.close()
+    return file is None
+
+
+def meet(role: str) -> dict[str, list[str]]:
+    """Takes the role and returns the cluster: job -> `host:port` of its tasks."""
+    if role in _held:  # this cell is run again
+        return json.loads((folder() / "cluster.json").read_text())
+    with _alone():
+        lock = _locked(role)
+        if lock is None:
+            raise RuntimeError(f"{ROLES[role]} is already running in another kernel")
+        file = folder() / "cluster.json"
+        if not any(_is_locked(other) for other in ROLES if other != role) or not file.exists():
+            ps, *workers = notebook.free_addresses(3)  # the first, or the last run is dead
+            file.write_text(json.dumps({"ps": [ps], "worker": workers}))
+        _held[role] = lock
+        return json.loads(file.read_text())
+
+
+def leave(role: str) -> None:
+    """Gives the role back; the last one clears the meeting place."""
+    with _alone():
+        _held.pop(role).close()
+        (folder() / f"{role}.lock").unlink(missing_ok=True)
+        if not any(_is_locked(other) for other in ROLES):
+            for file in folder().iterdir():
+                file.unlink()
+            folder().rmdir()
+
+
+def wait(condition: Callable[[], bool], role: str, section: int, patience: float) -> None:
+    """Returns once `condition()` holds; says until then what has to be done, and where.
+
+    Raises:
+        TimeoutError: after `patience` seconds.
+    """
+    line = display(Markdown("..."), display_id=True)
+    name, begun = ROLES[role], time.monotonic()
+    while not condition():
+        do = "run its cells" if is_running(role) else "open it, and run its cells"
+        text = f"waiting for {name} to come to the end of section {section}: {do}"
+        if time.monotonic() - begun > patience:
+            raise TimeoutError(f"gave up {text}")
+        line.update(Markdown(f"*{text} ...*"))
+        time.sleep(0.1)  # then looks again
+    line.update(Markdown(f"*{name} has finished its section {section}.*"))
+
+
+def wait_for_ps(cluster: dict[str, list[str]], patience: float) -> None:
+    """Returns when the parameter server answers."""
+    wait(lambda: network.answers(cluster["ps"][0]), "ps", 1, patience)
+
+
+class Sections:
+    """Which sections a worker has finished: gates on the ps, seen by all."""
+
+    def __init__(self, role: str, count: int = 8):
+        self._role = role
+        self._gates = [Gate(f"{role}/{section}") for section in range(count + 1)]
+
+    def finished(self, session: tf.Session, section: int) -> None:
+        """Says it, from the worker's own notebook."""
+        self._gates[section].open(session)
+
+    def wait(self, session: tf.Session, section: int, patience: float) -> None:
+        """Returns when the worker has said it, to somebody else's notebook."""
+        gate = self._gates[section]
+        wait(lambda: gate.is_open(session), self._role, section, patience)

@@ -1,0 +1,63 @@
+"""HogWild! as its paper has it: n threads of one process update parameters in shared memory,
+without locks (Niu et al. 2011, arXiv 1106.5730). `bash run.sh --threads N`
+
+Every thread, again and again, waiting for nobody:
+
+    g = gradient of the mean loss on a fresh mini-batch of its own shard, at w as it is just now
+    w <- w - eta g
+"""
+
+import threading
+
+from common import cluster, data, models, session  # ours; first: quietens TensorFlow
+import tensorflow.compat.v1 as tf
+
+# Of the flags; "steps" counts the updates of all threads together.
+DEFAULTS = {"ps": 0, "steps": 2000, "learning_rate": 0.2, "threads": 2}
+
+# 1. Who am I? Without a cluster: the only process.
+tf.disable_eager_execution()  # graphs and sessions; the README says why
+task = cluster.Task.from_flags("worker", DEFAULTS)
+flags = task.flags
+
+# 3. The parameters, and the count of their updates, in the memory that all threads share.
+params = models.create(flags)
+global_step = tf.train.get_or_create_global_step()
+optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate, use_locking=False)
+
+
+def replica(k):
+    """The part of the graph that thread k runs."""
+    # 4. This thread's shard of the data: examples k, k + n, k + 2n, ... for thread k of n.
+    next_batch = data.batches(flags, worker=k, workers=flags.threads)
+
+    # 5. The scheme: w <- w - eta g, with a gradient that others may have overtaken, and no lock.
+    pulled_at = session.updates_so_far(global_step)  # to measure the staleness
+    loss, grads = models.gradients(flags.model, params, next_batch())
+    number = session.next_update(global_step, flags, after=grads)
+    with tf.control_dependencies([number]):
+        step = optimizer.apply_gradients(zip(grads, params))
+    return step, (loss, number, pulled_at, ([], grads))
+
+
+steps, measured = zip(*[replica(k) for k in range(flags.threads)])
+
+# A thread that calls run computes its step itself, as far as it goes.
+task.config.inter_op_parallelism_threads = -1
+
+# 6. One session for all threads, with TensorFlow's standard hooks in the first of them.
+with session.training(task, None, params, *measured[0], threads=measured[1:]) as sess:
+    coordinator = tf.train.Coordinator()
+
+    # 7. The loop of thread k; whoever finds --steps updates made stops the others.
+    def loop(k):
+        with coordinator.stop_on_exception():
+            while not (sess.should_stop() or coordinator.should_stop()):
+                sess.run(steps[k], replica=k)
+            coordinator.request_stop()
+
+    threads = [threading.Thread(target=loop, args=[k]) for k in range(1, flags.threads)]
+    for thread in threads:
+        thread.start()
+    loop(0)
+    coordinator.join(threads)

@@ -1,0 +1,58 @@
+"""The small sweep behind the defaults: test accuracy by learning rate and number of workers.
+
+`.venv/bin/python tests/sweep.py [EXAMPLE ...]` runs each example with its defaults but for the
+rate, a quarter to twice its default, with two and with four workers, and notes what it reached in
+`sweep.json`, which the READMEs quote. It takes about a quarter of an hour.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from common import flags  # noqa: E402
+
+FOUND = ROOT / "tests" / "sweep.json"
+FACTORS, WORKERS = (0.25, 0.5, 1, 2), (2, 4)
+EXAMPLES = (
+    "HogWild", "AGN", "DOWNPOUR-Easy", "DOWNPOUR", "Dynamic-SGD", "AEASGD", "AEAMSGD",
+    "Synchronous-SGD", "Synchronous-SGD-different-learning-rates", "SAGN",
+)  # fmt: skip
+
+
+def accuracy(example: str, rate: float, workers: int) -> float | None:
+    """Of the global parameters on the digits' test set; None where the loss was not a number."""
+    with tempfile.TemporaryDirectory() as where:
+        command = ["bash", f"{ROOT}/{example}/run.sh", "--plain", "--results", where]
+        command += ["--learning_rate", str(rate), "--workers", str(workers)]
+        env = os.environ | {"PYTHON": sys.executable}
+        done = subprocess.run(command, capture_output=True, text=True, env=env)
+        if done.returncode:
+            if "is not a number" in done.stdout + done.stderr:
+                return None
+            sys.exit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+        return json.loads(Path(where, "summary.json").read_text())["test_accuracy"]
+
+
+def main() -> None:
+    found = json.loads(FOUND.read_text()) if FOUND.exists() else {}
+    for example in sys.argv[1:] or EXAMPLES:
+        defaults, _ = flags.example_of(ROOT / example / "worker.py")
+        found[example] = {}
+        for factor in FACTORS:
+            rate = float(f"{factor * defaults['learning_rate']:.3g}")
+            reached = {str(n): accuracy(example, rate, n) for n in WORKERS}
+            found[example][str(rate)] = reached
+            print(example, rate, reached, flush=True)
+        text = json.dumps(found, indent=2) + "\n"
+        FOUND.write_text(re.sub(r"\{\s+(\"2\".*?),\s+(\"4\".*?)\s+\}", r"{\1, \2}", text))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""What the schemes do with several workers: who waits, whose gradients count, how stale they are,
+what is left of local state after a failure, what is learnt."""
+
+import itertools
+import json
+import time
+
+import numpy as np
+import pytest
+from conftest import copy_example, eventually, kill_and_see_it_back, processes, reach
+
+from common import results
+
+
+def updates(finished) -> list[dict]:
+    lines = (finished.results / "updates.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("example", "flags"),
+    [
+        ("Synchronous-SGD", ["--workers", 3, "--delay", "1:0.01"]),
+        ("Synchronous-SGD", ["--workers", 3, "--ps", 2, "--delay", "1:0.01"]),
+        ("Synchronous-SGD-different-learning-rates", ["--workers", 2, "--delay", "0:0.01"]),
+        ("SAGN", ["--workers", 2, "--window", 3, "--delay", "1:0.005"]),
+    ],
+)
+def test_synchronous_means_synchronous(start, example, flags):
+    """Each of 200 updates holds one gradient of each worker; then everything ends at once."""
+    process, where = start(example, "--steps", 200, *flags)
+    path = where / "updates.jsonl"
+    gone = []  # when the tasks' processes were gone
+
+    def over():
+        running = [c for c in processes().values() if "--job_name" in c]
+        if path.exists() and not running and not gone:
+            gone.append(time.time())
+        return process.poll() is not None
+
+    assert eventually(over, 120)
+    output, _ = process.communicate()
+    assert process.returncode == 0, output
+    summary = json.loads((where / "summary.json").read_text())
+    everyone = list(range(summary["workers"]))
+    made = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [update["global_step"] for update in made] == list(range(1, 201))
+    assert all(update["workers"] == everyone for update in made)
+    for task in summary["tasks"]:
+        if task["job"] == "worker":
+            assert (task["contributed"], task["dropped"]) == (200, 0)
+    for k in everyone:
+        steps = [event["global_step"] for event in results.read_events(where, k + 1)[k]]
+        assert steps == list(range(1, 201))
+    assert summary["staleness"]["max"] == 0
+    if gone:
+        assert gone[0] - made[-1]["time"] < 2
+
+
+def test_backups_drop_the_gradients_that_come_late(run):
+    finished = run("Synchronous-SGD", "--workers", 4, "--backup_workers", 1,
+                   "--steps", 200, "--delay", "2:0.02")  # fmt: skip
+    made = updates(finished)
+    assert [update["global_step"] for update in made] == list(range(1, 201))
+    assert all(len(set(update["workers"])) == len(update["workers"]) == 3 for update in made)
+    workers = [task for task in finished.summary["tasks"] if task["job"] == "worker"]
+    assert sum(task["contributed"] for task in workers) == 600
+    counted = [sum(k in update["workers"] for update in made) for k in range(4)]
+    assert [task["contributed"] for task in workers] == counted
+    for k, task in enumerate(workers):
+        assert task["contributed"] + task["dropped"] == len(finished.events(k))
+    assert workers[2]["dropped"] > 10
+    assert "dropped" in finished.output
+
+
+def test_synchronous_training_survives(start):
+    """Worker, chief and ps are killed in turn: no update ever holds two gradients of one worker."""
+    process, where = start("Synchronous-SGD", "--steps", 3000)
+    path = where / "updates.jsonl"
+    reach(where, 300)
+    kill_and_see_it_back(where, "worker", 1)
+    kill_and_see_it_back(where, "worker", 0)
+    kill_and_see_it_back(where, "ps", 0)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    summary = json.loads((where / "summary.json").read_text())
+    assert summary["global_step"] == 3000
+    assert [task["restarts"] for task in summary["tasks"]] == [1, 1, 1]
+    made = [json.loads(line) for line in path.read_text().splitlines()]
+    assert all(update["workers"] == [0, 1] for update in made)
+    steps = [update["global_step"] for update in made]
+    assert steps[-1] == 3000
+    assert sum(b <= a for a, b in itertools.pairwise(steps)) <= 1  # back to the checkpoint, once
+    assert summary["test_accuracy"] > 0.95
+
+
+@pytest.mark.parametrize(
+    ("workers", "more"), [(2, []), (4, []), (8, []), (3, ["--delay", "1:0.01"])]
+)
+def test_every_update_has_a_number_of_its_own(run, workers, more):
+    """1..N appear exactly once each, and the staleness is exact: what came since the pull."""
+    finished = run("AGN", "--workers", workers, "--steps", 600, *more)
+    every = [event for k in range(workers) for event in finished.events(k)]
+    assert sorted(event["global_step"] for event in every) == list(range(1, 601))
+    for event in every:
+        assert event["staleness"] == event["global_step"] - 1 - event["pulled_at"] >= 0
+    for k in range(workers):
+        mine = finished.events(k)
+        assert len(mine) > 5
+        for before, after in itertools.pairwise(mine):  # it pulls what it has pushed
+            assert after["pulled_at"] >= before["global_step"]
+    stale = finished.summary["staleness"]
+    assert sum(stale["histogram"].values()) == 600
+    assert stale["mean"] == pytest.approx(np.mean([event["staleness"] for event in every]))
+    assert 0 < stale["mean"] < 2 * (workers - 1) + 10 * bool(more)
+    assert 0 < stale["theory"] <= workers - 1
+
+
+def test_dynamic_sgd_divides_by_the_true_staleness(run, tmp_path):
+    """The factor that the graph computed is that of the events, also with a straggler."""
+    copy_example("Dynamic-SGD", tmp_path)
+    script = tmp_path / "Dynamic-SGD" / "worker.py"
+    probe = """
+line = tf.strings.format("{} {}", (number, scale))
+with tf.device(task.device), tf.control_dependencies([step]):
+    step = tf.print(line, output_stream=f"file://{flags.results}/probe-{task.index}")
+
+# 6."""
+    script.write_text(script.read_text().replace("\n# 6.", probe))
+    flags = ["--workers", 3, "--steps", 300, "--delay", "1:0.01"]
+    finished = run("Dynamic-SGD", *flags, root=tmp_path)
+    applied = {}
+    for k in range(3):
+        for line in (finished.results / f"probe-{k}").read_text().splitlines():
+            number, scale = line.split()
+            applied[int(number) + 1] = float(scale)
+    every = [event for k in range(3) for event in finished.events(k)]
+    assert max(event["staleness"] for event in every) > 3
+    assert len(applied) == 300
+    for event in every:
+        assert applied[event["global_step"]] == pytest.approx(1 / (event["staleness"] + 1))
+
+
+@pytest.mark.parametrize("example", ["DOWNPOUR", "AEASGD", "AEAMSGD"])
+def test_local_state_survives(start, run, example):
+    """Worker, chief and ps are killed in turn: the run completes, as accurate as one left alone."""
+    process, where = start(example, "--steps", 3000, "--delay", "0:0.002,1:0.002")
+    reach(where, 400)
+    kill_and_see_it_back(where, "worker", 1)
+    kill_and_see_it_back(where, "worker", 0)
+    kill_and_see_it_back(where, "ps", 0)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    summary = json.loads((where / "summary.json").read_text())
+    assert summary["global_step"] == 3000
+    assert [task["restarts"] for task in summary["tasks"]] == [1, 1, 1]
+    undisturbed = run(example, "--steps", 3000).summary["test_accuracy"]
+    assert abs(summary["test_accuracy"] - undisturbed) <= 0.02

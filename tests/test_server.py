@@ -1,0 +1,135 @@
+"""The stand-alone server: the classic command line, a session of another process, bad input."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, environment, eventually
+
+from common import network, server
+
+CLIENT = """
+import sys
+from common import cluster
+import tensorflow.compat.v1 as tf
+tf.disable_eager_execution()
+with tf.device("/job:" + sys.argv[2]):
+    total = tf.random.uniform([], 3, 4, tf.int32, name="total")  # 3, and no constant
+with tf.Session(sys.argv[1]) as session:
+    options, about = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE), tf.RunMetadata()
+    print("total", session.run(total, options=options, run_metadata=about))
+    print("on", *[d.device for d in about.step_stats.dev_stats if any(
+        n.node_name == "total" for n in d.node_stats)])
+    print("devices", *sorted(device.name for device in session.list_devices()))
+"""
+
+
+def command(*flags):
+    return [sys.executable, "-m", "common.server", *flags]
+
+
+@pytest.fixture
+def serve():
+    """Starts a server; its process."""
+    started = []
+
+    def _serve(spec, job, index=0):
+        flags = [f"--cluster_spec={spec}", f"--job_name={job}", f"--task_index={index}"]
+        process = subprocess.Popen(command(*flags), cwd=ROOT, env=environment(), text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # fmt: skip
+        started.append(process)
+        return process
+
+    yield _serve
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def client(address, job):
+    program = [sys.executable, "-c", CLIENT, f"grpc://{address}", job]
+    done = subprocess.run(program, cwd=ROOT, env=environment(), text=True, capture_output=True,
+                          timeout=90)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_a_session_of_another_process_runs_on_it(serve, ending):
+    [port] = network.free_ports(1, private=False)
+    process = serve(f"local|localhost:{port}", "local")
+    said = [process.stdout.readline(), process.stdout.readline()]
+    assert said[0].startswith("warning: ")
+    assert "all interfaces" in said[0]
+    target = f"grpc://localhost:{port}"
+    assert said[1] == f"local 0 serves at localhost:{port}; a session's target is {target}\n"
+    seen = client(f"localhost:{port}", "local/task:0")
+    assert "total 3" in seen
+    assert "on /job:local/replica:0/task:0/device:CPU:0" in seen
+    process.send_signal(ending)
+    assert process.communicate(timeout=10)[0] == ""  # quietly
+    assert process.returncode == 0
+    assert eventually(lambda: not network.answers(f"localhost:{port}"), 5)
+
+
+def test_several_jobs_form_one_cluster(serve):
+    a, b, c = (f"localhost:{port}" for port in network.free_ports(3, private=False))
+    spec = f"worker|{a};{b},ps|{c}"
+    tasks = [serve(spec, "worker", 0), serve(spec, "worker", 1), serve(spec, "ps")]
+    for task in tasks:
+        task.stdout.readline()
+        assert " serves at " in task.stdout.readline()
+    seen = client(a, "ps/task:0")  # asked at worker 0, computed at the ps
+    assert "on /job:ps/replica:0/task:0/device:CPU:0" in seen
+    for name in ("ps/replica:0/task:0", "worker/replica:0/task:0", "worker/replica:0/task:1"):
+        assert f"/job:{name}/device:CPU:0" in seen
+
+
+def test_the_specification_of_several_jobs():
+    assert server.cluster_spec("local|localhost:2222") == {"local": ["localhost:2222"]}
+    jobs = server.cluster_spec("worker|a:2222;b:2222,ps|[::1]:2222")
+    assert jobs == {"worker": ["a:2222", "b:2222"], "ps": ["[::1]:2222"]}
+
+
+ONE = "--cluster_spec=local|localhost:2222"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ([], "--cluster_spec"),
+        (["--cluster_spec=local", "--job_name=local"], "in quotes, not 'local'"),
+        (["--cluster_spec=", "--job_name=local"], "'job|host:port;"),
+        (["--cluster_spec=local|localhost", "--job_name=local"], "'localhost' is not host:port"),
+        (["--cluster_spec=local|", "--job_name=local"], "'' is not host:port"),
+        (["--cluster_spec=a|h:1;h:99999", "--job_name=a"], "'h:99999' is not host:port"),
+        (["--cluster_spec=a|h:1,a|h:2", "--job_name=a"], "names the job a twice"),
+        (["--cluster_spec=a|h:1,b|h:1", "--job_name=a"], "two tasks have the same address h:1"),
+        ([ONE, "--job_name=ps"], "the cluster has the jobs local, not 'ps'"),
+        ([ONE, "--job_name=local", "--task_index=1"], "there is no local 1, the last one is 0"),
+        ([ONE, "--job_name=local", "--task_index=-1"], "--task_index: must be a whole number"),
+        ([ONE, "--job_name=local", "--port=1"], "unknown flag --port=1"),
+    ],
+)
+def test_a_bad_command_line_is_one_sentence(flags, words):
+    done = subprocess.run(command(*flags), cwd=ROOT, env=environment(), text=True,
+                          capture_output=True, timeout=60)  # fmt: skip
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert words in done.stderr
+
+
+def test_a_port_that_is_taken_is_one_sentence(serve):
+    [port] = network.free_ports(1, private=False)
+    first = serve(f"local|localhost:{port}", "local")
+    assert "all interfaces" in first.stdout.readline()
+    done = subprocess.run(
+        command(f"--cluster_spec=local|localhost:{port}", "--job_name=local"), cwd=ROOT,
+        env=environment(), text=True, capture_output=True, timeout=60)  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: port {port} is taken")
+    assert done.stderr.count("\n") == 1
