@@ -225,7 +225,10 @@ class Site:
                       if "image/png" in output.get("data", {})]  # fmt: skip
             picture.write_bytes(base64.b64decode(images[0]))
         else:
-            shutil.copy((ROOT / source).with_name("curves.png"), picture)
+            drawn = (ROOT / source).with_name("curves.png")
+            picture = picture.with_name("curves.png")  # where the README's own link puts it
+            if drawn.exists():
+                shutil.copy(drawn, picture)
         words = re.search(r"^# .*?\n\n(.+?)(?:\n\n|\Z)", text, re.S | re.M)[1]
         words = re.split(r"(?<=[.?!])\s|:\s", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", words))[0]
         words = re.sub(r"[*`]", "", words).replace("\n", " ").rstrip(".:") + "."

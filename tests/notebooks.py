@@ -17,7 +17,8 @@ def everything() -> list[Path]:
     """Every notebook, as a path below the root, in alphabetical order."""
     found = ROOT.glob("[!.]*/**/*.ipynb")
     known = [path.relative_to(ROOT) for path in found]
-    return sorted(p for p in known if not {".ipynb_checkpoints", "results"} & set(p.parts))
+    hidden = {p for p in known if any(part[0] == "." or part == "results" for part in p.parts)}
+    return sorted(set(known) - hidden)
 
 
 def code_hash(notebook: nbformat.NotebookNode) -> str:
