@@ -38,8 +38,8 @@ def reading_order() -> list[Path]:
     tutorial = ROOT / TUTORIAL / "README.md"
     if tutorial.exists():
         order.append(tutorial.relative_to(ROOT))
-        inside = [Path(TUTORIAL, target) for target in links(tutorial.read_text())]
-        order += [path for path in inside if path.suffix == ".ipynb"]
+        named = [target for target in links(tutorial.read_text()) if "../" not in target]
+        order += [Path(TUTORIAL, target) for target in named if target.endswith(".ipynb")]
     for target in links((ROOT / "README.md").read_text()):
         folder = Path(target).parent
         if Path(target).name == "README.md" and (ROOT / folder / "run.sh").exists():
