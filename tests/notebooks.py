@@ -45,10 +45,12 @@ def execute(path: Path, target: Path, parameters: dict | None = None) -> nbforma
 
     Raises:
         papermill.PapermillExecutionError: with the traceback of the cell that failed.
+        nbclient.exceptions.CellTimeoutError: after two minutes in one cell.
     """
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's kernel, not the user's
     papermill.execute_notebook(path, target, parameters, kernel_name="python3",
-                               cwd=path.parent, progress_bar=False)  # fmt: skip
+                               cwd=path.parent, progress_bar=False,
+                               execution_timeout=120)  # fmt: skip
     return nbformat.read(target, as_version=4)
 
 
