@@ -48,7 +48,9 @@ CALLS = "the same, ten steps a call"
 AGN, AGN50, DOWNPOUR = "AGN, window 10", "AGN, window 50", "DOWNPOUR-Easy, window 10"
 SYNCHRONOUS, THREADS = "Synchronous-SGD", "HogWild, 2 threads"
 TORCH, LIMIT = "PyTorch, averaging every 10", "two single processes"
+STALE, THEORY = "mean staleness, AGN", "(n - 1) x share of the cycle"
 START, IMPORT = "start-up", "import tensorflow"
+UNITS = {STALE: "updates", THEORY: "updates", START: "s", IMPORT: "s"}  # of the others: examples/s
 EXAMPLES = {  # what: folder, flags, updates for each of --steps
     AGN: ("AGN", ["--window", "10"], 0.2),
     AGN50: ("AGN", ["--window", "50"], 0.08),
@@ -69,6 +71,8 @@ RATIOS = (  # what, in relation to what, and what it should be
     (AGN50, LIMIT, ">=", 0.70),
     (THREADS, LIMIT, ">=", 0.75),
     (SYNCHRONOUS, STRATEGY, ">=", 2.0),
+    (STALE, THEORY, ">=", 0.85),
+    (STALE, THEORY, "<=", 1.15),
     (START, IMPORT, "<=", 2.5),
 )
 PATIENCE = 600  # seconds for one run
@@ -158,7 +162,10 @@ def example_run(what: str, steps: int, folder: Path) -> dict[str, float]:
     launcher = {"launcher": [*command, *training(int(factor * steps), folder)]}
     run_all(launcher, ["launcher"], folder)
     summary = json.loads((folder / "summary.json").read_text())
-    return {what: summary["examples_per_second"]}
+    found = {what: summary["examples_per_second"]}
+    if what == AGN:
+        found |= {STALE: summary["staleness"]["mean"], THEORY: summary["staleness"]["theory"]}
+    return found
 
 
 def single_processes(steps: int, folder: Path) -> dict[str, float]:
@@ -250,12 +257,10 @@ def table(found: dict) -> str:
         f"{'':30}{'median':>10}   every run",
     ]
     for name, values in found["runs"].items():
-        seconds = name in (START, IMPORT)
-        shown = [
-            f"{v:.1f} s" if seconds else f"{v:,.0f}" for v in [found["medians"][name], *values]
-        ]
-        unit = "" if seconds else "examples/s"
-        lines.append(f"{name:30}{shown[0]:>10}   {'  '.join(shown[1:])}  {unit}".rstrip())
+        unit = UNITS.get(name, "examples/s")
+        shown = [f"{v:.2f}" if name in UNITS else f"{v:,.0f}"
+                 for v in [found["medians"][name], *values]]  # fmt: skip
+        lines.append(f"{name:30}{shown[0]:>10}   {'  '.join(shown[1:])}  {unit}")
     lines += ["", f"{'':58}{'ratio':>8}   target"]
     for ratio in found["ratios"]:
         name = f"{ratio['what']} / {ratio['of']}"
@@ -278,7 +283,7 @@ def main() -> None:
     torch = has_torch(flags.torch_python)
     if not torch:
         print("torch is not installed: the comparison with PyTorch is left out")
-    names = [RUN, BARE, STRATEGY, TUNED, CALLS, *EXAMPLES, LIMIT, *[TORCH] * torch, START, IMPORT]
+    names = [RUN, BARE, STRATEGY, TUNED, CALLS, *EXAMPLES, LIMIT, *[TORCH] * torch, *UNITS]
     runs = {name: [] for name in names}
     memory: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as temporary:

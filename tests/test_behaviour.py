@@ -1,13 +1,22 @@
 """What the schemes do with several workers: who waits, whose gradients count, how stale they are,
 what is left of local state after a failure, what is learnt."""
 
+import contextlib
 import itertools
 import json
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import copy_example, eventually, kill_and_see_it_back, processes, reach
+from conftest import (
+    copy_example,
+    eventually,
+    kill_and_see_it_back,
+    processes,
+    reach,
+    task_pid,
+)
 
 from common import results
 
@@ -156,3 +165,27 @@ def test_local_state_survives(start, run, example):
     assert [task["restarts"] for task in summary["tasks"]] == [1, 1, 1]
     undisturbed = run(example, "--steps", 3000).summary["test_accuracy"]
     assert abs(summary["test_accuracy"] - undisturbed) <= 0.02
+
+
+def memory_of_worker(start, *flags) -> list[float]:
+    """The resident memory of worker 0 in MB, from its first step to its last."""
+    process, where = start("AGN", *flags)
+    reach(where, 1)
+    pid, seen = task_pid("worker", 0), []
+    while process.poll() is None:
+        with contextlib.suppress(OSError, StopIteration):
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+            seen.append(next(int(s.split()[1]) / 1000 for s in lines if s.startswith("VmRSS")))
+        time.sleep(0.05)
+    assert process.returncode == 0
+    return seen
+
+
+def test_memory_grows_with_neither_window_nor_steps(start):
+    """20,000 local steps in windows of 10, and 20,000 in windows of 500."""
+    many = memory_of_worker(start, "--window", 10, "--steps", 2000)
+    long = memory_of_worker(start, "--window", 500, "--steps", 40)
+    third = len(many) // 3
+    assert third > 5
+    assert max(many[-third:]) < max(many[:third]) + 40
+    assert max(long) < max(many) + 40
