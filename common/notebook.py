@@ -141,7 +141,7 @@ def overview(run: Run, unit: str = "updates") -> None:
     """Draws what a run measured: learning over `updates` or `seconds`, staleness, timeline."""
     figure = plt.figure(figsize=(9, 4.8), layout="constrained")
     top, bottom = figure.add_gridspec(2, 1, height_ratios=[3, 0.5 + 0.35 * len(run.events)])
-    left, right = (figure.add_subplot(part) for part in top.subgridspec(1, 2, width_ratios=[3, 2]))
+    left, right = (figure.add_subplot(part) for part in top.subgridspec(1, 2, width_ratios=[9, 8]))
     plots.learning(left, run.events, run.evaluations, unit)
     left.legend(loc="center right")
     plots.staleness(right, run.summary["staleness"])

@@ -133,7 +133,7 @@ def staleness(axes, measured: dict) -> None:
         axes.axvline(measured["theory"], color=NETWORK, ls=":", label=label)
     axes.set_ylim(0, 1.35 * max([n / total for n in counts.values()], default=1))
     axes.legend(loc="upper right")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     axes.set(title="Staleness", xlabel="updates by others between pull and push",
              ylabel="share of updates")  # fmt: skip
 

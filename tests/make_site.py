@@ -38,8 +38,8 @@ def reading_order() -> list[Path]:
     tutorial = ROOT / TUTORIAL / "README.md"
     if tutorial.exists():
         order.append(tutorial.relative_to(ROOT))
-        inside = [Path(TUTORIAL, target) for target in links(tutorial.read_text())]
-        order += [path for path in inside if path.suffix == ".ipynb"]
+        named = [target for target in links(tutorial.read_text()) if "../" not in target]
+        order += [Path(TUTORIAL, target) for target in named if target.endswith(".ipynb")]
     for target in links((ROOT / "README.md").read_text()):
         folder = Path(target).parent
         if Path(target).name == "README.md" and (ROOT / folder / "run.sh").exists():
@@ -225,7 +225,10 @@ class Site:
                       if "image/png" in output.get("data", {})]  # fmt: skip
             picture.write_bytes(base64.b64decode(images[0]))
         else:
-            shutil.copy((ROOT / source).with_name("curves.png"), picture)
+            drawn = (ROOT / source).with_name("curves.png")
+            picture = picture.with_name("curves.png")  # where the README's own link puts it
+            if drawn.exists():
+                shutil.copy(drawn, picture)
         words = re.search(r"^# .*?\n\n(.+?)(?:\n\n|\Z)", text, re.S | re.M)[1]
         words = re.split(r"(?<=[.?!])\s|:\s", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", words))[0]
         words = re.sub(r"[*`]", "", words).replace("\n", " ").rstrip(".:") + "."

@@ -17,7 +17,8 @@ def everything() -> list[Path]:
     """Every notebook, as a path below the root, in alphabetical order."""
     found = ROOT.glob("[!.]*/**/*.ipynb")
     known = [path.relative_to(ROOT) for path in found]
-    return sorted(p for p in known if not {".ipynb_checkpoints", "results"} & set(p.parts))
+    hidden = {p for p in known if any(part[0] == "." or part == "results" for part in p.parts)}
+    return sorted(set(known) - hidden)
 
 
 def code_hash(notebook: nbformat.NotebookNode) -> str:
@@ -44,10 +45,12 @@ def execute(path: Path, target: Path, parameters: dict | None = None) -> nbforma
 
     Raises:
         papermill.PapermillExecutionError: with the traceback of the cell that failed.
+        nbclient.exceptions.CellTimeoutError: after two minutes in one cell.
     """
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's kernel, not the user's
     papermill.execute_notebook(path, target, parameters, kernel_name="python3",
-                               cwd=path.parent, progress_bar=False)  # fmt: skip
+                               cwd=path.parent, progress_bar=False,
+                               execution_timeout=120)  # fmt: skip
     return nbformat.read(target, as_version=4)
 
 
