@@ -46,6 +46,7 @@ if get_ipython():  # figures appear below their cell; plots.py draws into files
 plt.style.use(plots.STYLE)
 
 ROOT = Path(__file__).resolve().parents[1]
+_SCRATCH = tempfile.TemporaryDirectory(prefix="notebook-")  # goes with the kernel
 
 
 class Run:
@@ -72,7 +73,7 @@ def run(example: str, *flags, show: bool = True) -> Run:
     Raises:
         RuntimeError: with what was on the screen, if it failed.
     """
-    where = Path(tempfile.mkdtemp(prefix="run-"))
+    where = Path(tempfile.mkdtemp(prefix="run-", dir=_SCRATCH.name))
     command = ["bash", f"{ROOT}/{example}/run.sh", "--plain", "--results", where]
     task = processes.Process(example, 0, [*map(str, [*command, *flags])], where / "screen.txt")
     group = processes.Group()
@@ -99,7 +100,7 @@ class Tasks:
 
     def __init__(self):
         self._group = processes.Group()
-        self._folder = Path(tempfile.mkdtemp(prefix="tasks-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="tasks-", dir=_SCRATCH.name))
         self._tasks: dict[str, processes.Process] = {}
 
     def start(self, name: str, *command, **env: str) -> processes.Process:
