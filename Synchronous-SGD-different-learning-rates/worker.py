@@ -64,7 +64,9 @@ with tf.device(task.device):
     updates = tf.identity(token)
     with tf.control_dependencies([token]):
         w = copies.pull(params)
-    loss, grads = models.gradients(flags.model, w, next_batch())
+    with tf.control_dependencies([updates]):
+        batch = next_batch()
+    loss, grads = models.gradients(flags.model, w, batch)
     scaled = [flags.learning_rates[task.index] * g for g in grads]  # eta_k g_k
     pushed = copies.push(scaled, params, global_step.device)
 

@@ -64,7 +64,9 @@ with tf.device(task.device):
     updates = tf.identity(token)
     with tf.control_dependencies([token]):
         w = copies.pull(params)
-    loss, grads = models.gradients(flags.model, w, next_batch())
+    with tf.control_dependencies([updates]):
+        batch = next_batch()
+    loss, grads = models.gradients(flags.model, w, batch)
     pushed = copies.push(grads, params, global_step.device)
 
 # Push: the gradient waits on the ps until the others have arrived.

@@ -133,6 +133,7 @@ def staleness(axes, measured: dict) -> None:
         axes.axvline(measured["theory"], color=NETWORK, ls=":", label=label)
     axes.set_ylim(0, 1.35 * max([n / total for n in counts.values()], default=1))
     axes.legend(loc="upper right")
+    axes.set_xlim(-0.6, max([1, *counts]) + 0.6)
     axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     axes.set(title="Staleness", xlabel="updates by others between pull and push",
              ylabel="share of updates")  # fmt: skip
@@ -147,6 +148,6 @@ def contributions(axes, tasks: list[dict]) -> None:
         text = f"{task['contributed']} in updates, {task['dropped']} dropped"
         axes.text(0, k - 0.42, text, va="center", fontsize=9)
     axes.set_yticks(range(len(workers)), [f"worker {k}" for k in range(len(workers))])
-    axes.invert_yaxis()
+    axes.set_ylim(len(workers) - 0.5, -0.75)
     axes.grid(False, axis="y")
     axes.set(title="Whose gradients the updates hold", xlabel="gradients")

@@ -25,6 +25,9 @@ SHORTER = {
     "DOWNPOUR": {"steps": 200},
     "Dynamic-SGD": {"steps": 200},
     "AEASGD": {"steps": 200},
+    "Synchronous-SGD": {"slow_steps": 10},
+    "Synchronous-SGD-different-learning-rates": {"steps": 100},
+    "Multiple-GPUs-Single-Machine": {"steps": 100},
 }
 PARTS = (r"\*\*What you will learn\*\*", r"\*\*Time needed:\*\* \d+ minutes",
          "^#+ .*on two numbers",

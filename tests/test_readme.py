@@ -117,7 +117,7 @@ LINEAGE = {
     "Dynamic-SGD": ("AGN", 9),
     "AEASGD": ("AGN", 21),
     "AEAMSGD": ("AEASGD", 12),
-    "Synchronous-SGD": ("Distributed-Setup", 47),
+    "Synchronous-SGD": ("Distributed-Setup", 50),
     "Synchronous-SGD-different-learning-rates": ("Synchronous-SGD", 7),
     "SAGN": ("Synchronous-SGD", 19),
     "Multiple-GPUs-Single-Machine": ("HogWild", 15),
