@@ -148,6 +148,8 @@ class Task:
             config.device_filters.append(self.device)
         config.intra_op_parallelism_threads = max(1, cores() // tasks_here)
         config.inter_op_parallelism_threads = max(1, cores() // tasks_here)
+        if self.job == "worker" and self.index in (self.flags.delay or {}):
+            config.inter_op_parallelism_threads += 1  # one of them sleeps
         return config
 
     def wait_for_ps(self) -> None:
