@@ -20,7 +20,6 @@ SHORTER = {
     "HogWild": {"steps": 800},
     "Non-Distributed-Setup": {"steps": 1000, "fewer": 50},
     "Distributed-Setup": {"steps": 300},
-    "AGN": {"batches": 2000},
     "DOWNPOUR-Easy": {"steps": 200},
     "DOWNPOUR": {"steps": 200},
     "Dynamic-SGD": {"steps": 200},
