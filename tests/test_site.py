@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import threading
+import urllib.parse
 from pathlib import Path
 
 import make_site
@@ -96,7 +97,7 @@ def test_links_lead_somewhere_and_nothing_is_loaded_from_elsewhere(site):
         for target in page.targets:
             if target.startswith("https://"):
                 continue
-            file, _, anchor = target.partition("#")
+            file, _, anchor = urllib.parse.unquote(target).partition("#")
             where = (path.parent / file).resolve() if file else path
             assert where.is_file(), (path, target)
             assert not anchor or anchor in pages[where].anchors, (path, target)
