@@ -62,7 +62,8 @@ def test_synchronous_means_synchronous(start, example, flags):
         assert steps == list(range(1, 201))
     assert summary["staleness"]["max"] == 0
     if gone:
-        assert gone[0] - made[-1]["time"] < 2
+        # A third of a second as a rule; but two checkpoints are written, and the disk may be busy.
+        assert gone[0] - made[-1]["time"] < 4
 
 
 def test_backups_drop_the_gradients_that_come_late(run):
