@@ -70,10 +70,13 @@ with tf.device(task.device):
 # so that no update too many is applied. Hence no global_step in apply_gradients.
 number = session.next_update(global_step, flags, after=[pulled_at, *pushed])
 with tf.control_dependencies([number]):
-    step = tf.group(*[p.assign_add(e) for p, e in zip(params, pushed)], *keep)
+    apply = [p.assign_add(e) for p, e in zip(params, pushed)]
+step = tf.group(*apply, *keep)
 
 # 6. The session, with TensorFlow's standard hooks.
-with session.training(task, server, params, loss, number, pulled_at, (pulled, keep), begin) as sess:
-    # 7. The loop: every run computes the whole graph anew, with a fresh batch and a fresh pull.
+measured = loss, number, pulled_at, (pulled, keep)
+with session.training(task, server, params, step, measured, begin) as sess:
+    # 7. The loop: every step computes the whole graph anew, with a fresh batch and a fresh pull;
+    # while it takes less than 10 ms, a run makes several of them (common/chain.py).
     while not sess.should_stop():
         sess.run(step)

@@ -40,20 +40,20 @@ def replica(k):
     return step, (loss, number, pulled_at, ([], grads))
 
 
-steps, measured = zip(*[replica(k) for k in range(flags.threads)])
+replicas = [replica(k) for k in range(flags.threads)]
 
 # A thread that calls run computes its step itself, as far as it goes.
 task.config.inter_op_parallelism_threads = -1
 
 # 6. One session for all threads, with TensorFlow's standard hooks in the first of them.
-with session.training(task, None, params, *measured[0], threads=measured[1:]) as sess:
+with session.training(task, None, params, *replicas[0], threads=replicas[1:]) as sess:
     coordinator = tf.train.Coordinator()
 
     # 7. The loop of thread k; whoever finds --steps updates made stops the others.
     def loop(k):
         with coordinator.stop_on_exception():
             while not (sess.should_stop() or coordinator.should_stop()):
-                sess.run(steps[k], replica=k)
+                sess.run(replicas[k][0], replica=k)
             coordinator.request_stop()
 
     threads = [threading.Thread(target=loop, args=[k]) for k in range(1, flags.threads)]

@@ -66,7 +66,8 @@ with tf.device("/cpu:0"):
 
 # 6. The session, with TensorFlow's standard hooks.
 first, *others = [(loss, number, pulled_at, ([], g)) for loss, g in zip(losses, gradients)]
-with session.training(task, None, params, *first, towers=others) as sess:
-    # 7. The loop: every run computes all towers anew, each with a fresh batch.
+with session.training(task, None, params, step, first, towers=others) as sess:
+    # 7. The loop: every step computes all towers anew, each with a fresh batch; while it takes
+    # less than 10 ms, a run makes several of them (common/chain.py).
     while not sess.should_stop():
         sess.run(step)

@@ -92,19 +92,18 @@ with tf.device(global_step.device):
 # w~ <- w~ - sum_k eta_k g_k, then a token for everybody
 optimizer = tf.train.GradientDescentOptimizer(1.0)
 number = session.next_update(global_step, flags, after=update)
-with tf.control_dependencies([number]):
+with tf.device(global_step.device), tf.control_dependencies([number]):
     apply = optimizer.apply_gradients(zip(update, params))
-with tf.control_dependencies([apply]):
+with tf.device(global_step.device), tf.control_dependencies([apply]):
     release = give(tokens, number + 1)
 rounds = session.Rounds(task, number, who, release, tf.group(*[queue.close() for queue in tokens]))
 # Everybody begins with a token, too; when the chief is started again, everybody with a new one.
 begin = [give(tokens if task.is_chief else [tokens[task.index]], now)]
 
 # 6. The session, with TensorFlow's standard hooks.
-milestones = [updates], w, scaled
-with session.training(
-    task, server, params, loss, updates, updates, milestones, begin, rounds
-) as sess:
-    # 7. The loop: every run computes the whole graph anew, with a fresh batch and a fresh pull.
+measured = loss, updates, updates, ([updates], w, scaled)
+with session.training(task, server, params, step, measured, begin, rounds) as sess:
+    # 7. The loop: every step computes the whole graph anew, with a fresh batch and a fresh pull;
+    # while it takes less than 10 ms, a run makes several of them (common/chain.py).
     while not sess.should_stop():
         sess.run(step)

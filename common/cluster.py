@@ -73,6 +73,10 @@ class Task:
             flags.results = str(folder / "results" / f"{results.now()}-{job}-{task.index}")
         if flags.checkpoint_dir is None:
             flags.checkpoint_dir = str(Path(flags.results) / "checkpoints")
+        # All sessions of a process share the threads that the first one asks for; it may be one of
+        # TensorFlow's own, which looks here.
+        threads = task.config.intra_op_parallelism_threads
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
         return task
 
     @classmethod
@@ -132,14 +136,14 @@ class Task:
         """For this task's server and its sessions; an example may change it before they are made.
 
         The device filters keep a session from waiting for workers that it does not need. The
-        cores of this machine are shared among the cluster's tasks that run on it.
+        cores of this machine are shared among the cluster's tasks, or threads, that run on it.
         """
         config = tf.ConfigProto()
         config.gpu_options.allow_growth = True
         config.allow_soft_placement = True  # what has no GPU version runs on the CPU
         if self.job == "ps":
             config.device_count["GPU"] = 0  # its memory is the machine's
-        tasks_here = 1
+        tasks_here = getattr(self.flags, "threads", None) or 1
         if self.hosts:
             everyone = [address for addresses in self.hosts.values() for address in addresses]
             here = self.address.rpartition(":")[0]
@@ -148,6 +152,7 @@ class Task:
             config.device_filters.append(self.device)
         config.intra_op_parallelism_threads = max(1, cores() // tasks_here)
         config.inter_op_parallelism_threads = max(1, cores() // tasks_here)
+        config.experimental.disable_thread_spinning = True  # a core that waits serves another task
         if self.job == "worker" and self.index in (self.flags.delay or {}):
             config.inter_op_parallelism_threads += 1  # one of them sleeps
         return config

@@ -1,42 +1,20 @@
 """The data: what it is, where it comes from, which part of it a worker sees."""
 
-import gzip
 import math
-import pickle
-import tarfile
 import time
-import zipfile
-from typing import NamedTuple
 
 import numpy as np
 
-from common import download
+from common import download, sources
 from common.flags import fail
 
 
-class Description(NamedTuple):
-    """What is known of a data set before it is read."""
-
-    example: tuple[int, ...]  # the shape of one
-    classes: int
-    size: int  # examples in the training set
-
-
-_KNOWN = {
-    "digits": Description((8, 8), 10, 1437),
-    "synthetic": Description((784,), 10, 60_000),
-    "mnist": Description((28, 28), 10, 60_000),
-    "fashion_mnist": Description((28, 28), 10, 60_000),
-    "cifar10": Description((32, 32, 3), 10, 50_000),
-}
-
-
-def describe(flags) -> Description:
+def describe(flags) -> sources.Description:
     """Shape, classes and size of `--data`; of an .npz, from its arrays."""
-    if flags.data in _KNOWN:
-        return _KNOWN[flags.data]
-    arrays = _npz(flags.data)
-    return Description(
+    if flags.data in sources.KNOWN:
+        return sources.KNOWN[flags.data]
+    arrays = sources.npz(flags.data)
+    return sources.Description(
         arrays["x_train"].shape[1:], int(arrays["y_train"].max()) + 1, len(arrays["y_train"])
     )
 
@@ -54,7 +32,7 @@ def load(flags, part: str, worker: int = 0, workers: int = 1) -> tuple[np.ndarra
         x [examples, ...] (float32; of downloaded images the bytes, see `scaled`) and labels
         [examples], int64.
     """
-    x, labels = _LOADERS.get(flags.data, _load_npz)(flags, part)
+    x, labels = sources.LOADERS.get(flags.data, sources.load_npz)(flags, part)
     return np.ascontiguousarray(x[worker::workers]), labels[worker::workers].astype(np.int64)
 
 
@@ -106,18 +84,26 @@ def batches(flags, worker: int = 0, workers: int = 1):
                     **local)
         for a in (x, labels)
     )  # fmt: skip
-    numbers = tf.data.Dataset.range(len(labels))
     if flags.batch_size:
-        numbers = numbers.shuffle(len(labels), seed=flags.seed + 1000 * worker)
-    numbers = numbers.repeat().batch(size, drop_remainder=True).prefetch(8)
-    iterator = tf.data.make_initializable_iterator(numbers)
-    tf.add_to_collection(tf.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
+        numbers = _shuffled(len(labels), size, flags.seed + 1000 * worker)
+    else:
+        numbers = tf.data.Dataset.range(len(labels)).batch(size).repeat()
+    # Their own thread deals them out, and a step takes them in the thread that it runs in: to go on
+    # in another one, as `iterator.get_next()` does, costs as much as a small gradient.
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = 1
+    options.autotune.enabled = False
+    numbers = tf.data.experimental.to_variant(numbers.prefetch(8).with_options(options))
+    kind = {"output_types": [tf.int64], "output_shapes": [[size]]}
+    iterator = tf.raw_ops.IteratorV2(shared_name="", container="", **kind)
+    start = tf.raw_ops.MakeIterator(dataset=numbers, iterator=iterator)
+    tf.add_to_collection(tf.GraphKeys.TABLE_INITIALIZERS, start)
     seconds = (flags.delay or {}).get(worker)
 
     def next_batch():
         late = [tf.numpy_function(lambda: time.sleep(seconds), [], [])] if seconds else []
         with tf.control_dependencies(late):
-            chosen = iterator.get_next()
+            (chosen,) = tf.raw_ops.IteratorGetNextSync(iterator=iterator, **kind)
         batch = tf.gather(all_x, chosen)
         if batch.dtype == tf.uint8:
             batch = tf.cast(batch, tf.float32) / 255
@@ -126,91 +112,27 @@ def batches(flags, worker: int = 0, workers: int = 1):
     return next_batch
 
 
-def _digits(flags, part):
-    """scikit-learn's 1,797 handwritten digits, 8x8; every fifth example is the test set."""
-    from sklearn.datasets import load_digits
+def _shuffled(examples: int, size: int, seed: int):
+    """A `tf.data.Dataset` of batches [size] of the examples' numbers, shuffled in every epoch.
 
-    digits = load_digits()
-    test = np.arange(len(digits.target)) % 5 == 0
-    chosen = test if part == "test" else ~test
-    return (digits.images[chosen] / 16).astype(np.float32), digits.target[chosen]
+    Dealt out one by one, numbers would take a sixth of a small step's time. So as many epochs are
+    shuffled at once as fill whole batches; where that would be over a million numbers, fewer, and
+    what is left of them, less than a batch, is left out.
+    """
+    import tensorflow.compat.v1 as tf
 
+    epochs = size // math.gcd(size, examples)
+    epochs = min(epochs, max(math.ceil(size / examples), 2**20 // examples))
+    whole = epochs * examples // size
 
-def _synthetic(flags, part):
-    """Ten random prototypes in the unit cube, each example halfway between its own and noise."""
-    (features,), classes, size = _KNOWN["synthetic"]
-    prototypes = np.random.default_rng(flags.seed).random((classes, features), np.float32)
-    rng = np.random.default_rng([flags.seed, part == "test"])
-    labels = rng.integers(0, classes, size if part == "train" else size // 6)
-    x = rng.random((len(labels), features), np.float32)
-    x += prototypes[labels]
-    x /= 2
-    return x, labels
+    def shuffled(epoch):
+        seeds = [seed, tf.cast(epoch, tf.int32)]
+        return tf.random.experimental.stateless_shuffle(tf.range(examples, dtype=tf.int64), seeds)
 
+    def cut(numbers):
+        return tf.reshape(tf.reshape(numbers, [-1])[: whole * size], [whole, size])
 
-def _idx(flags, part):
-    """MNIST's own format: big-endian sizes, then bytes."""
-    folder = download.fetch(flags.data, flags.data_url)
-    name = "train" if part == "train" else "t10k"
-    with gzip.open(folder / f"{name}-images-idx3-ubyte.gz") as file:
-        x = np.frombuffer(file.read(), np.uint8, offset=16).reshape(-1, 28, 28)
-    with gzip.open(folder / f"{name}-labels-idx1-ubyte.gz") as file:
-        return x, np.frombuffer(file.read(), np.uint8, offset=8)
-
-
-def _cifar10(flags, part):
-    names = [f"data_batch_{i}" for i in range(1, 6)] if part == "train" else ["test_batch"]
-    xs, labels = [], []
-    folder = download.fetch(flags.data, flags.data_url)
-    with tarfile.open(folder / "cifar-10-python.tar.gz") as archive:
-        for name in names:  # pickles, but with the publisher's checksum
-            batch = pickle.load(
-                archive.extractfile(f"cifar-10-batches-py/{name}"), encoding="bytes"
-            )
-            xs.append(batch[b"data"].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
-            labels += batch[b"labels"]
-    return np.concatenate(xs), np.array(labels)
-
-
-_LOADERS = {"digits": _digits, "synthetic": _synthetic, "cifar10": _cifar10} | dict.fromkeys(
-    ("mnist", "fashion_mnist"), _idx
-)
-
-
-def _load_npz(flags, part):
-    arrays = _npz(flags.data)
-    x, labels = arrays[f"x_{part}"], arrays[f"y_{part}"]
-    return x.astype(np.float32), labels
-
-
-def _npz(path: str) -> dict[str, np.ndarray]:
-    """The four arrays of an .npz, checked; a fault ends the process with one sentence."""
-    try:
-        if not zipfile.is_zipfile(path):
-            raise ValueError("numpy.savez writes one")
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except Exception as error:  # zip, pickle, header: NumPy raises many kinds
-        fail(f"--data {path} is not a readable .npz file ({error})")
-    missing = [n for n in ("x_train", "y_train", "x_test", "y_test") if n not in arrays]
-    if missing:
-        fail(f"--data {path} lacks {', '.join(missing)}: save x_train, y_train, x_test, y_test")
-    for part in ("train", "test"):
-        x, labels = arrays[f"x_{part}"], arrays[f"y_{part}"]
-        if labels.ndim != 1 or x.ndim < 2 or len(x) != len(labels) or not len(x):
-            fail(f"--data {path}: x_{part} {x.shape} and y_{part} {labels.shape} must be "
-                 "[examples, ...] and [examples], as many of both, one at least")  # fmt: skip
-        if not np.issubdtype(labels.dtype, np.integer) or labels.min() < 0:
-            fail(f"--data {path}: y_{part} must hold classes 0, 1, 2, ... as integers")
-        if x.dtype.kind not in "iuf" or not np.isfinite(x).all():
-            fail(f"--data {path}: x_{part} must hold finite numbers")
-    if arrays["x_train"].shape[1:] != arrays["x_test"].shape[1:]:
-        fail(f"--data {path}: examples of x_train {arrays['x_train'].shape[1:]} and x_test "
-             f"{arrays['x_test'].shape[1:]} differ in shape")  # fmt: skip
-    if arrays["y_test"].max() > arrays["y_train"].max():
-        fail(f"--data {path}: y_test holds class {arrays['y_test'].max()}, y_train ends at "
-             f"{arrays['y_train'].max()}")  # fmt: skip
-    return arrays
+    return tf.data.Dataset.range(2**31 - 1).map(shuffled).batch(epochs).map(cut).unbatch().repeat()
 
 
 def prepare(flags, say=print) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from common import copies, data, models, results
+from common.chain import Chain
 
 
 def read_at(count: tf.Tensor) -> str:
@@ -19,16 +20,20 @@ def read_at(count: tf.Tensor) -> str:
 class Events(tf.train.SessionRunHook):
     """Writes one line per step into `events-worker-K.jsonl`; `results.py` says what is in it."""
 
-    def __init__(self, task, replicas: Sequence[tuple], first: int | None = None):
+    def __init__(
+        self, task, step: tf.Operation, replicas: Sequence[tuple], first: int | None = None
+    ):
         """
         Args:
             task: who this process is.
-            replicas: loss, number, pulled_at and milestones, as `session.training` has them, of
-                each replica that takes part in a step: one, unless it has several towers.
+            step: what the training loop runs.
+            replicas: `measured`, as `session.training` has it, of each replica that takes part in
+                a step: one, unless it has several towers.
             first: whose events these are, of the first replica; without it, the task's.
         """
         first = task.index if first is None else first
-        self._fetches = [self._tensors(task, *replica) for replica in replicas]
+        self._fetches = [each for replica in replicas for each in self._tensors(task, *replica)]
+        self._chain = Chain(step, self._fetches, f"worker-{first}")
         self._window = getattr(task.flags, "window", 1)
         self._local_step = 0
         again = int(os.environ.get("TASK_RESTARTS", 0)) > 0
@@ -53,38 +58,45 @@ class Events(tf.train.SessionRunHook):
 
     def after_create_session(self, session, coord):
         """Also after a recovery."""
-        self._session, self._callables = session, {}
+        self._chain.prepare(session)
 
     def before_run(self, run_context):
         self._began = time.time()
         return tf.train.SessionRunArgs(self._fetches)
 
     def after_run(self, run_context, run_values):
-        self._note(run_values.results)
+        self._note([run_values.results])
 
-    def run(self, step: tf.Operation) -> None:
-        """A step without hooks that is noted all the same: `make_callable` saves most of the time
-        that a small step spends in Python."""
-        if step not in self._callables:
-            flat = [tensor for replica in self._fetches for tensor in replica]
-            self._callables[step] = self._session.make_callable([step, *flat])
-        self._began = time.time()
-        _, *fetched = self._callables[step]()
-        self._note(zip(fetched[::2], fetched[1::2]))
+    def run(self) -> None:
+        """Steps without hooks, one or several in one call, that are noted all the same."""
+        self._began, steps = time.time(), []
+        try:
+            steps.extend(self._chain.run())
+        finally:
+            self._note(steps)
 
-    def _note(self, fetched):
+    def _note(self, steps):
+        """`steps`: of each, what was fetched."""
         now = time.time()
-        self._local_step += self._window
-        for lines, (local, (number, pulled_at, out)) in zip(self._lines, fetched):
-            *waited, pulled, computed, loss = local
-            (began,) = waited or [self._began]
-            lines.append(
-                f'{{"time": {now:.6f}, "local_step": {self._local_step}, '
-                f'"global_step": {number + 1}, "loss": {float(loss)!r}, '
-                f'"staleness": {number - pulled_at}, "pulled_at": {pulled_at}, "out": {out / 1e6}, '
-                f'"pull": {max(0, pulled - began):.6f}, "compute": {computed - pulled:.6f}, '
-                f'"push": {now - computed:.6f}}}\n'
-            )
+        local_step = self._local_step + self._window
+        for k, lines in enumerate(self._lines):
+            began = self._began
+            for i, fetched in enumerate(steps):
+                (*waited, pulled, computed, loss), (number, pulled_at, out) = fetched[2 * k :][:2]
+                (began,) = waited or [began]
+                over = now
+                if i + 1 < len(steps):  # what follows is the way there and, with the next, back
+                    way = steps[i + 1][2 * k][0] - computed
+                    over = computed + (min(way, pulled - began) if waited else way / 2)
+                lines.append(
+                    f'{{"time": {over:.6f}, "local_step": {local_step + i * self._window}, '
+                    f'"global_step": {number + 1}, "loss": {float(loss)!r}, '
+                    f'"staleness": {number - pulled_at}, "pulled_at": {pulled_at}, '
+                    f'"out": {out / 1e6}, "pull": {max(0, pulled - began):.6f}, '
+                    f'"compute": {computed - pulled:.6f}, "push": {over - computed:.6f}}}\n'
+                )
+                began = over
+        self._local_step += self._window * len(steps)
         if now - self._flushed > 0.2:
             self._flush(now)
 

@@ -13,6 +13,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import statistics
 import time
 from collections import Counter
 from pathlib import Path
@@ -171,10 +172,15 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict], size: i
 
 def _theory(events: list[list[dict]]) -> float:
     """The mean staleness of equal workers: (n - 1) times the share of a step that lies between its
-    pull and its push. The first two steps, which also set up the graph, are left out."""
-    steps = [event for mine in events for event in mine[2:]]
-    cycle = sum(event["pull"] + event["compute"] + event["push"] for event in steps)
-    return (len(events) - 1) * sum(event["out"] for event in steps) / cycle if cycle else 0.0
+    pull and its push. Steps of over ten times the median, which set up a graph, are left out."""
+    steps = [
+        (event["out"], event["pull"] + event["compute"] + event["push"])
+        for mine in events
+        for event in mine
+    ]
+    limit = 10 * statistics.median(cycle for _, cycle in steps) if steps else 0.0
+    out, cycle = (sum(part) for part in zip((0, 0), *(step for step in steps if step[1] < limit)))
+    return (len(events) - 1) * out / cycle if cycle else 0.0
 
 
 def versions() -> dict[str, str]:

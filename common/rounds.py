@@ -7,6 +7,8 @@ from pathlib import Path
 
 import tensorflow.compat.v1 as tf
 
+from common.chain import Chain
+
 
 class Rounds(tf.train.SessionRunHook):
     """Runs an update again and again beside the training loop, until `--steps` of them are made.
@@ -20,7 +22,7 @@ class Rounds(tf.train.SessionRunHook):
         task,
         number: tf.Tensor,
         who: tf.Tensor,
-        release: tf.Operation,
+        release: tf.Tensor,
         close: tf.Operation,
     ):
         """
@@ -32,7 +34,8 @@ class Rounds(tf.train.SessionRunHook):
             close: lets every worker that waits, or will wait, end.
         """
         self.close = close
-        self._task, self._fetches = task, [number, who, release]
+        self._task = task
+        self._chain = Chain(release.op, [number, who], "rounds")
         self._global_step = tf.train.get_global_step().read_value()
 
     def after_create_session(self, session, coord):
@@ -44,14 +47,14 @@ class Rounds(tf.train.SessionRunHook):
         steps, path = self._task.flags.steps, Path(self._task.flags.results, "updates.jsonl")
         try:
             done = session.run(self._global_step)
-            update = session.make_callable(self._fetches)
+            self._chain.prepare(session)
             with open(path, "a", encoding="utf-8") as file:
                 while done < steps and not coord.should_stop():
-                    number, who, _ = update()
-                    done = number + 1
-                    workers = [k for k, there in enumerate(who) if there]
-                    line = {"time": time.time(), "global_step": int(done), "workers": workers}
-                    file.write(json.dumps(line) + "\n")
+                    for number, who in self._chain.run(at_most=steps - done):
+                        done = int(number) + 1
+                        workers = [k for k, there in enumerate(who) if there]
+                        line = {"time": time.time(), "global_step": done, "workers": workers}
+                        file.write(json.dumps(line) + "\n")
             session.run(self.close)
         except (tf.errors.UnavailableError, tf.errors.AbortedError):
             pass  # a ps is lost: the training loop notices it, too, and recovers the session

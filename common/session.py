@@ -53,10 +53,8 @@ def training(
     task,
     server: tf.train.Server | None,
     params: list[tf.Variable],
-    loss: tf.Tensor,
-    number: tf.Tensor,
-    pulled_at: tf.Tensor,
-    milestones: tuple[list[tf.Tensor], ...],
+    step: tf.Operation,
+    measured: tuple,
     begin: Sequence[tf.Operation] = (),
     rounds: Rounds | None = None,
     threads: Sequence[tuple] = (),
@@ -68,17 +66,16 @@ def training(
         task: who this process is.
         server: its server, or None without a cluster.
         params: the global parameters.
-        loss: of this step, a scalar.
-        number: how many updates came before this step's own (`next_update`).
-        pulled_at: how many updates there had been when the parameters were pulled.
-        milestones: what is there when the pull is over, and when the computing is over; they part
-            the step's time into pull, compute and push. Of three, the first is what is there when
-            waiting for others is over.
+        step: what the loop runs.
+        measured: of each step, four things. `loss`, a scalar. `number`: how many updates came
+            before this step's own (`next_update`). `pulled_at`: how many there had been when the
+            parameters were pulled. `milestones`: what is there when the pull is over, and when the
+            computing is over; they part the step's time into pull, compute and push. Of three, the
+            first is what is there when waiting for others is over.
         begin: run before the first step, and again after a recovery, when the parameters are there.
         rounds: makes the updates of a synchronous scheme.
-        threads: of each further thread that runs a step of its own in this session, its loss,
-            number, pulled_at and milestones.
-        towers: the same of each further part of the same step.
+        threads: of each further thread in this session, the step that it runs, and `measured`.
+        towers: `measured` of each further part of the same step.
 
     Yields:
         The session. It stops when `global_step` reaches `--steps`, or the test accuracy
@@ -91,10 +88,10 @@ def training(
     folder = results.create(flags.results)
     saver = tf.train.Saver(tf.global_variables(), max_to_keep=2)
     together = Together(task, begin, [rounds.close] if rounds else [])
+    loss, number, pulled_at, _ = measured
     tf.summary.scalar("loss", loss)
-    this = loss, number, pulled_at, milestones
-    events = [hooks.Events(task, [this, *towers])]
-    events += [hooks.Events(task, [thread], first=k) for k, thread in enumerate(threads, 1)]
+    events = [hooks.Events(task, step, [measured, *towers])]
+    events += [hooks.Events(task, own, [its], first=k) for k, (own, its) in enumerate(threads, 1)]
     all_hooks = [
         tf.train.StopAtStepHook(last_step=flags.steps),
         tf.train.NanTensorHook(loss),

@@ -12,6 +12,7 @@ A generated part stands between `<!-- KIND: ARGUMENT -->` and `<!-- end -->`:
     benchmark: speed   what benchmark.json found
 """
 
+import argparse
 import functools
 import json
 import os
@@ -25,7 +26,8 @@ from pathlib import Path
 
 import notebooks
 
-from common import flags, quotes
+from common import flags as command_line
+from common import quotes
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"(<!-- (\w+): (.*?) -->)(.*?)(<!-- end -->)", re.S)
@@ -89,7 +91,7 @@ def benchmark(_: str) -> str:
 def sweep(example: str) -> str:
     """What `sweep.py` found, as a Markdown table with the default rate in bold."""
     found = json.loads((ROOT / "tests" / "sweep.json").read_text())[example]
-    defaults, _ = flags.example_of(ROOT / example / "worker.py")
+    defaults, _ = command_line.example_of(ROOT / example / "worker.py")
     lines = ["| learning rate | 2 workers | 4 workers |", "|---|---|---|"]
     for rate, reached in found.items():
         cells = [rate, *("NaN" if a is None else f"{a:.1%}" for a in reached.values())]
@@ -142,11 +144,17 @@ def refreshed(text: str, kinds: dict) -> str:
 
 
 def main() -> None:
-    """Makes everything anew; `--fixed`: what needs no run; `--notebooks`: these alone."""
-    if "--notebooks" in sys.argv:
-        notebooks.refresh_all(sys.argv[sys.argv.index("--notebooks") + 1 :])
+    parser = argparse.ArgumentParser(description="Makes anew what READMEs and notebooks quote.")
+    parser.add_argument("--fixed", action="store_true", help="only what needs no run")
+    parser.add_argument(
+        "--benchmark", action="store_true", help="after `benchmark.py` (refresh.sh)"
+    )
+    parser.add_argument("--notebooks", nargs="*", metavar="NAME", help="only these, or all of them")
+    flags = parser.parse_args()
+    if flags.notebooks is not None:
+        notebooks.refresh_all(flags.notebooks)
         return
-    kinds = FIXED | QUOTED if "--fixed" in sys.argv else FIXED | MEASURING | QUOTED
+    kinds = FIXED | QUOTED if flags.fixed else FIXED | MEASURING | QUOTED
     for path in readmes():
         text = path.read_text(encoding="utf-8")
         new = refreshed(text, kinds)
@@ -156,7 +164,7 @@ def main() -> None:
             os.chmod(file.name, 0o644)
             os.replace(file.name, path)
             print(f"refreshed {path.relative_to(ROOT)}")
-    if "--fixed" not in sys.argv:
+    if not flags.fixed:
         notebooks.refresh_all([])
 
 
