@@ -84,25 +84,26 @@ def batches(flags, worker: int = 0, workers: int = 1):
                     **local)
         for a in (x, labels)
     )  # fmt: skip
-    if flags.batch_size:
-        numbers = _shuffled(len(labels), size, flags.seed + 1000 * worker)
-    else:
-        numbers = tf.data.Dataset.range(len(labels)).batch(size).repeat()
-    # Their own thread deals them out, and a step takes them in the thread that it runs in: to go on
-    # in another one, as `iterator.get_next()` does, costs as much as a small gradient.
+    # A thread of their own deals out the numbers, and a step takes them in the thread it runs in: to
+    # go on in another one, as with `iterator.get_next()`, costs as much as a small gradient.
     options = tf.data.Options()
     options.threading.private_threadpool_size = 1
     options.autotune.enabled = False
-    numbers = tf.data.experimental.to_variant(numbers.prefetch(8).with_options(options))
+    if flags.batch_size:
+        numbers = _shuffled(len(labels), size, flags.seed + 1000 * worker)
+    else:
+        numbers = tf.data.Dataset.range(len(labels)).batch(size, drop_remainder=True).repeat()
     kind = {"output_types": [tf.int64], "output_shapes": [[size]]}
-    iterator = tf.raw_ops.IteratorV2(shared_name="", container="", **kind)
-    start = tf.raw_ops.MakeIterator(dataset=numbers, iterator=iterator)
+    with tf.device("/cpu:0"):  # of this task
+        numbers = tf.data.experimental.to_variant(numbers.prefetch(8).with_options(options))
+        iterator = tf.raw_ops.IteratorV2(shared_name="", container="", **kind)
+        start = tf.raw_ops.MakeIterator(dataset=numbers, iterator=iterator)
     tf.add_to_collection(tf.GraphKeys.TABLE_INITIALIZERS, start)
     seconds = (flags.delay or {}).get(worker)
 
     def next_batch():
         late = [tf.numpy_function(lambda: time.sleep(seconds), [], [])] if seconds else []
-        with tf.control_dependencies(late):
+        with tf.device("/cpu:0"), tf.control_dependencies(late):
             (chosen,) = tf.raw_ops.IteratorGetNextSync(iterator=iterator, **kind)
         batch = tf.gather(all_x, chosen)
         if batch.dtype == tf.uint8:

@@ -6,7 +6,8 @@ The contenders take turns, so that a busy machine slows all of them down; what c
 ratios of their medians. Two workers and one ps train on this machine:
 
 - HogWild run: `python -m common.launch HogWild`, with all that a run does for its user.
-- bare loop: the graph of HogWild/worker.py, and around it nothing but `while True: run(step)`.
+- bare loop: the graph of HogWild/worker.py, and around it nothing but `while True: run(step)`, a
+  step in each call; the examples make several in one call while they are short.
 - ParameterServerStrategy: the same work with TensorFlow's own `tf.distribute`, in the form of its
   guide: a dataset of examples, `strategy.run`, and the loss of every step returned, which the
   examples log as well.

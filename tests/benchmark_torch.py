@@ -52,6 +52,8 @@ def main(rank: int, port: int, steps: int, folder: str) -> None:
         if step % WINDOW == WINDOW - 1:
             average()
     note = {"began": began, "ended": time.time(), "steps": steps}
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()  # or gloo's threads may abort the process at its end
     Path(folder, f"torch-{rank}.json").write_text(json.dumps(note))
 
 

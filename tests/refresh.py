@@ -76,10 +76,12 @@ def benchmark(_: str) -> str:
     return "\n".join([
         *lines, "",
         f"Medians of {work['repeats']} runs of {work['steps']:,} steps. The bare loop is the same "
-        "graph without hooks, logs and checkpoints. ParameterServerStrategy has the form of its "
-        "guide, the loss of each step returned; tuned is the least that can be scheduled, one "
-        "thread for each task; a call of ten steps is the counterpart of a window of 10. Two "
-        "single processes, a core for each, are what no distribution can beat on this machine. "
+        "graph in a call of the session for each step, without hooks, logs and checkpoints; the "
+        "examples make ten steps in a call while they are short. ParameterServerStrategy has the "
+        "form of its guide, the loss of each step returned; tuned is the least that can be "
+        "scheduled, one thread for each task; a call of ten steps is the counterpart of a window "
+        "of 10. Two single processes, a core for each, are what no distribution can beat on this "
+        "machine. "
         f"The mean staleness of AGN was {medians['mean staleness, AGN']:.2f}; (n - 1) times the "
         "share of a cycle between pull and push was "
         f"{medians['(n - 1) x share of the cycle']:.2f}. From the command to the first step: "
