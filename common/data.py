@@ -84,8 +84,8 @@ def batches(flags, worker: int = 0, workers: int = 1):
                     **local)
         for a in (x, labels)
     )  # fmt: skip
-    # A thread of their own deals out the numbers, and a step takes them in the thread it runs in: to
-    # go on in another one, as with `iterator.get_next()`, costs as much as a small gradient.
+    # A thread of their own deals out the numbers, and a step takes them in the thread it runs in:
+    # going on in another one, as `iterator.get_next()` does, costs as much as a small gradient.
     options = tf.data.Options()
     options.threading.private_threadpool_size = 1
     options.autotune.enabled = False
