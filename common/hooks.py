@@ -162,7 +162,7 @@ class Evaluation(tf.train.SessionRunHook):
             return
         step, accuracy, _ = self.measure(run_context.session, sample=1000)
         took = 0.0 if self._due == 0 else time.time() - began  # the first one also sets up a graph
-        self._due = time.time() + max(0.2, min(2.0, 40 * took))
+        self._due = time.time() + max(0.2, min(2.0, 100 * took))
         target = self._task.flags.target_accuracy
         if target is not None and accuracy >= target and step > 0:
             _, accuracy, _ = self.measure(run_context.session)  # the whole test set, to be sure
