@@ -49,7 +49,7 @@ with tf.control_dependencies([number]):
     step = optimizer.apply_gradients(zip(pushed, params))  # NEW: what has arrived
 
 # 6. The session, with TensorFlow's standard hooks.
-measured = loss, number, pulled_at, (w, grads)
+measured = loss, number, pulled_at, (w, grads)  # NEW: when it was pulled
 with session.training(task, server, params, step, measured) as sess:  # NEW:
     # 7. The loop: every step computes the whole graph anew, with a fresh batch and a fresh pull;
     # while it takes less than 10 ms, a run makes several of them (common/chain.py).

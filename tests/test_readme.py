@@ -115,7 +115,7 @@ LINEAGE = {
     "DOWNPOUR-Easy": ("AGN", 6),
     "DOWNPOUR": ("DOWNPOUR-Easy", 9),
     "Dynamic-SGD": ("AGN", 9),
-    "AEASGD": ("AGN", 21),
+    "AEASGD": ("AGN", 23),
     "AEAMSGD": ("AEASGD", 12),
     "Synchronous-SGD": ("Distributed-Setup", 50),
     "Synchronous-SGD-different-learning-rates": ("Synchronous-SGD", 7),
