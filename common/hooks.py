@@ -1,5 +1,6 @@
 """Two hooks that TensorFlow does not bring: every step into a file, and the test accuracy."""
 
+import json
 import math
 import os
 import time
@@ -90,7 +91,7 @@ class Events(tf.train.SessionRunHook):
                     over = computed + (min(way, pulled - began) if waited else way / 2)
                 lines.append(
                     f'{{"time": {over:.6f}, "local_step": {local_step + i * self._window}, '
-                    f'"global_step": {number + 1}, "loss": {float(loss)!r}, '
+                    f'"global_step": {number + 1}, "loss": {json.dumps(float(loss))}, '
                     f'"staleness": {number - pulled_at}, "pulled_at": {pulled_at}, '
                     f'"out": {out / 1e6}, "pull": {max(0, pulled - began):.6f}, '
                     f'"compute": {computed - pulled:.6f}, "push": {over - computed:.6f}}}\n'
