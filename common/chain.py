@@ -19,8 +19,9 @@ SHORT = 0.01  # seconds
 class Chain:
     """A step again and again, and what is noted of it.
 
-    The last of all updates may come in the middle of a chain, or a ps be lost. What was noted until
-    then is not: each step puts it into queues where it comes to be, before the next step begins.
+    The last of all updates may come in the middle of a chain, which ends it with an error. What was
+    noted until then is kept: each step puts it into queues where it comes to be, before the next
+    step begins. Only with a lost ps its part is lost, too.
     """
 
     def __init__(self, step: tf.Operation, values: Sequence[tf.Tensor], owner: str):

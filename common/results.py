@@ -4,7 +4,9 @@ One line of `events-worker-K.jsonl` is one step (one window, in the window schem
 `time` (seconds since 1970, when the step was over), `local_step` (mini-batches of this process so
 far), `global_step` (which update of the global parameters the step made), `loss`, `staleness`
 (updates by others between its pull and its push), `pulled_at` (updates there had been at the pull),
-and the seconds it took to `pull`, `compute` and `push`. `out` are the seconds between the pull and
+and the seconds it took to `pull`, `compute` and `push`. Of steps made in one call of the session,
+the way from one gradient to the next is halved into push and pull; who waits for others pushes for
+as long as it pulls. `out` are the seconds between the pull and
 the push, by the clock of the ps.
 """
 
