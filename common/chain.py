@@ -46,11 +46,12 @@ class Chain:
         self._left = [queue.dequeue_many(queue.size()) for queue in queues]
 
     def prepare(self, session: tf.Session) -> None:
-        """For a new session. What a chain has left behind that broke in another one is lost."""
+        """For a new session, or after an error; what a chain that broke has left behind is lost."""
         self._session, self._seconds = session, math.inf  # that a step takes
         self._one = session.make_callable(self._single)
         self._several = session.make_callable(self._noted)
         session.run(self._left)
+        self._broken = False
 
     def run(self, at_most: int = LENGTH) -> Iterator[Sequence]:
         """Makes one step or, where it has turned out to be short, `LENGTH`, if as many are wanted.
@@ -61,6 +62,8 @@ class Chain:
         Raises:
             tf.errors.OpError: what broke it, after the last of them.
         """
+        if self._broken:
+            self.prepare(self._session)
         began = time.monotonic()
         try:
             if self._seconds < SHORT and at_most >= LENGTH:
@@ -69,6 +72,11 @@ class Chain:
                 steps = [self._one()[1:]]
         except tf.errors.OutOfRangeError:
             yield from zip(*self._session.run(self._left))
+            raise
+        except tf.errors.OpError:
+            self._broken = (
+                True  # a ps is lost, or only out of reach: its part of the notes may miss
+            )
             raise
         self._seconds = (time.monotonic() - began) / len(steps)
         yield from steps
