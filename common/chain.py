@@ -75,7 +75,7 @@ class Chain:
             raise
         except tf.errors.OpError:
             self._broken = (
-                True  # a ps is lost, or only out of reach: its part of the notes may miss
+                True  # a ps is lost or out of reach: its part of the notes may be missing
             )
             raise
         self._seconds = (time.monotonic() - began) / len(steps)
