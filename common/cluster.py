@@ -1,6 +1,7 @@
 """Who am I, and who are the others? A task's name, its cluster and its server's settings."""
 
 import argparse
+import contextlib
 import dataclasses
 import functools
 import json
@@ -74,9 +75,10 @@ class Task:
         if flags.checkpoint_dir is None:
             flags.checkpoint_dir = str(Path(flags.results) / "checkpoints")
         # All sessions of a process share the threads that the first one asks for; it may be one of
-        # TensorFlow's own, which looks here.
+        # TensorFlow's own, which looks here. It is too late where TensorFlow was used before.
         threads = task.config.intra_op_parallelism_threads
-        tf.config.threading.set_intra_op_parallelism_threads(threads)
+        with contextlib.suppress(RuntimeError):
+            tf.config.threading.set_intra_op_parallelism_threads(threads)
         return task
 
     @classmethod
