@@ -65,7 +65,7 @@ with tf.device(task.device):
     _, loss, w, _ = tf.while_loop(more, local_step, start, parallel_iterations=1)
     keep = [variable.assign(value) for variable, value in zip(own, w)]
 
-# Push: w~ <- w~ + e, whenever it arrives, without a lock.
+# Push: w~ <- w~ + e, whenever it arrives; nobody waits.
 # Count first: next_update takes the next number of global_step and ends the session after --steps,
 # so that no update too many is applied. Hence no global_step in apply_gradients.
 number = session.next_update(global_step, flags, after=[pulled_at, *pushed])

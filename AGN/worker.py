@@ -51,7 +51,7 @@ with tf.device(task.device):
     update = [s / flags.window for s in total]  # a = (1/T) sum g_t
     pushed = copies.push(update, params)
 
-# Push: w~ <- w~ - eta a, whenever it arrives, without a lock.
+# Push: w~ <- w~ - eta a, whenever it arrives; nobody waits.
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate, use_locking=False)
 # Count first: next_update takes the next number of global_step and ends the session after --steps,
 # so that no update too many is applied. Hence no global_step in apply_gradients.

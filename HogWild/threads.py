@@ -20,8 +20,10 @@ tf.disable_eager_execution()  # graphs and sessions; the README says why
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 
-# 3. The parameters, and the count of their updates, in the memory that all threads share.
-params = models.create(flags)
+# 3. The parameters, and the count of their updates, in the memory that all threads share. Resource
+# variables, TensorFlow's usual kind, take a lock for a dense update whatever use_locking says.
+with tf.variable_scope("", use_resource=False):
+    params = models.create(flags)
 global_step = tf.train.get_or_create_global_step()
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate, use_locking=False)
 
@@ -37,7 +39,7 @@ def replica(k):
     number = session.next_update(global_step, flags, after=[pulled_at, *grads])
     with tf.control_dependencies([number]):
         step = optimizer.apply_gradients(zip(grads, params))
-    return step, (loss, number, pulled_at, ([], grads))
+    return step, (loss, number, pulled_at, [grads])
 
 
 replicas = [replica(k) for k in range(flags.threads)]

@@ -38,7 +38,7 @@ with tf.device(task.device):
     loss, grads = models.gradients(flags.model, w, next_batch())
     pushed = copies.push(grads, params)
 
-# Push: w~ <- w~ - eta g, whenever it arrives, without a lock.
+# Push: w~ <- w~ - eta g, whenever it arrives; nobody waits.
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate, use_locking=False)
 # Count first: next_update takes the next number of global_step and ends the session after --steps,
 # so that no update too many is applied. Hence no global_step in apply_gradients.

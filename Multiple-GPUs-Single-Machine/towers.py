@@ -65,7 +65,7 @@ with tf.device("/cpu:0"):
         step = optimizer.apply_gradients(zip(update, params))
 
 # 6. The session, with TensorFlow's standard hooks.
-first, *others = [(loss, number, pulled_at, ([], g)) for loss, g in zip(losses, gradients)]
+first, *others = [(loss, number, pulled_at, [g]) for loss, g in zip(losses, gradients)]
 with session.training(task, None, params, step, first, towers=others) as sess:
     # 7. The loop: every step computes all towers anew, each with a fresh batch; while it takes
     # less than 10 ms, a run makes several of them (common/chain.py).

@@ -36,7 +36,7 @@ with tf.control_dependencies([number]):
     step = optimizer.apply_gradients(zip(grads, params))
 
 # 6. The session, with TensorFlow's standard hooks.
-measured = loss, number, pulled_at, ([], grads)
+measured = loss, number, pulled_at, [grads]
 with session.training(task, None, params, step, measured) as sess:
     # 7. The loop: every step computes the whole graph anew, with a fresh batch; while it takes
     # less than 10 ms, a run makes several of them (common/chain.py).

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
-LENGTH = 10  # steps in one call, while they are
+LENGTH = 10  # steps in one call, while a step takes less than
 SHORT = 0.01  # seconds
 
 
@@ -21,7 +21,7 @@ class Chain:
 
     The last of all updates may come in the middle of a chain, which ends it with an error. What was
     noted until then is kept: each step puts it into queues where it comes to be, before the next
-    step begins. Only with a lost ps its part is lost, too.
+    step begins. After any other error, as with a lost ps, the notes of that chain are lost.
     """
 
     def __init__(self, step: tf.Operation, values: Sequence[tf.Tensor], owner: str):
@@ -74,9 +74,8 @@ class Chain:
             yield from zip(*self._session.run(self._left))
             raise
         except tf.errors.OpError:
-            self._broken = (
-                True  # a ps is lost or out of reach: its part of the notes may be missing
-            )
+            # A ps is lost or out of reach: its part of the notes may be missing.
+            self._broken = True
             raise
         self._seconds = (time.monotonic() - began) / len(steps)
         yield from steps
@@ -100,9 +99,7 @@ def _copies(step: tf.Operation, notes: list[tf.Operation]) -> list[dict[str, tf.
             [step.name, *(note.name for note in notes if _on_ps(note))],
         ),
     }
-    waits = {
-        op.name: gate for gate, (who, _) in gates.items() for op in who if op.op_def.is_stateful
-    }
+    waits = {op.name: gate for gate, (who, _) in gates.items() for op in who if _has_state(op)}
     copies = [{op.name: op for op in moving}]
     for _ in range(1, LENGTH):
         given, copy = {}, tf.GraphDef()
@@ -138,16 +135,25 @@ def _moving(ends: list[tf.Operation]) -> list[tf.Operation]:
             to_see += _behind(op)
     moving: dict[str, tf.Operation] = {}
     for op in ends[0].graph.get_operations():  # each after those that it needs
-        handle = not op.inputs and op.outputs and op.outputs[0].dtype == tf.resource
+        handle = not op.inputs and op.outputs and _is_variable(op.outputs[0])
         if op.name not in needed or handle:
             continue
-        if op.op_def.is_stateful or any(behind.name in moving for behind in _behind(op)):
+        if _has_state(op) or any(behind.name in moving for behind in _behind(op)):
             moving[op.name] = op
     return list(moving.values())
+
+
+def _is_variable(tensor: tf.Tensor) -> bool:
+    """A resource, or a reference to the memory of a variable that is none."""
+    return tensor.dtype == tf.resource or tensor.dtype != tensor.dtype.base_dtype
+
+
+def _has_state(op: tf.Operation) -> bool:
+    return op.op_def.is_stateful or any(map(_is_variable, op.inputs))
 
 
 def _on_ps(op: tf.Operation) -> bool:
     """An operation without a device goes where its variable is."""
     if op.device:
         return "/job:ps" in op.device
-    return any(_on_ps(tensor.op) for tensor in op.inputs if tensor.dtype == tf.resource)
+    return any(_on_ps(tensor.op) for tensor in op.inputs if _is_variable(tensor))

@@ -155,6 +155,9 @@ class Task:
         config.intra_op_parallelism_threads = max(1, cores() // tasks_here)
         config.inter_op_parallelism_threads = max(1, cores() // tasks_here)
         config.experimental.disable_thread_spinning = True  # a core that waits serves another task
+        # Each graph that a session runs is optimised first; for small ones that takes longer than
+        # it saves. For large models try it without this line.
+        config.graph_options.rewrite_options.disable_meta_optimizer = True
         if self.job == "worker" and self.index in (self.flags.delay or {}):
             config.inter_op_parallelism_threads += 1  # one of them sleeps
         return config

@@ -1,12 +1,18 @@
 """Local copies of global parameters, and the way back: pull and push.
 
-One remote transfer costs about a millisecond, whatever it carries, so everything that travels
-between this worker and one ps travels as one flat tensor.
+A transfer costs nearly the same whether it carries little or less, so everything that travels between
+this worker and one ps travels as one flat tensor.
 """
 
 import functools
 
 import tensorflow.compat.v1 as tf
+
+
+def noted_at(tensor: tf.Tensor) -> str:
+    """The graph collection that holds a time noted for `tensor`, in seconds since 1970: of a pull,
+    when it had arrived and nothing was computed yet; of a count, just before it was read."""
+    return f"noted_at/{tensor.name}"
 
 
 def _by_device(params) -> dict[str, list[int]]:
@@ -44,12 +50,19 @@ def local(params: list[tf.Variable], value: float = 0.0) -> list[tf.Variable]:
 def pull(params: list[tf.Variable]) -> list[tf.Tensor]:
     """w <- w~: the parameters' values on the current device, in the same order and shapes."""
     w: list = [None] * len(params)
+    arrived = {}
     for place, indices in _by_device(params).items():
-        here = [params[i] for i in indices]
         with tf.device(place):
-            sent = _flat([param.read_value() for param in here])
-        for i, value in zip(indices, _shaped(tf.identity(sent), here), strict=True):
-            w[i] = value
+            sent = _flat([params[i].read_value() for i in indices])
+        arrived[place] = tf.identity(sent)
+    with tf.control_dependencies(arrived.values()):
+        now = tf.timestamp()  # noted before anything is computed, which may keep all threads busy
+    with tf.control_dependencies([now]):
+        for place, indices in _by_device(params).items():
+            here = [params[i] for i in indices]
+            for i, value in zip(indices, _shaped(arrived[place], here), strict=True):
+                w[i] = value
+    tf.add_to_collection(noted_at(w[0]), now)
     return w
 
 

@@ -13,11 +13,6 @@ from common import copies, data, models, results
 from common.chain import Chain
 
 
-def read_at(count: tf.Tensor) -> str:
-    """The graph collection that holds the time at which `count` was read."""
-    return f"read_at/{count.name}"
-
-
 class Events(tf.train.SessionRunHook):
     """Writes one line per step into `events-worker-K.jsonl`; `results.py` says what is in it."""
 
@@ -45,15 +40,15 @@ class Events(tf.train.SessionRunHook):
 
     @staticmethod
     def _tensors(task, loss, number, pulled_at, milestones):
-        def clock(after):  # seconds since 1970, when these tensors are there
+        def clock(after):  # as noted for the first of these tensors, or when all are there
+            noted = tf.get_collection(copies.noted_at(after[0]))
             with tf.control_dependencies(after):
-                return tf.timestamp()
+                return noted[0] if noted else tf.timestamp()
 
         with tf.device(task.device):
             local = tf.stack([*map(clock, milestones), tf.cast(loss, tf.float64)])
         with tf.device(number.device):  # what comes from there comes in one transfer
-            (read,) = tf.get_collection(read_at(pulled_at)) or [clock([pulled_at])]
-            out = clock([number]) - read
+            out = clock([number]) - clock([pulled_at])
             counts = tf.stack([number, pulled_at, tf.cast(1e6 * out, tf.int64)])
         return local, counts
 
@@ -83,12 +78,14 @@ class Events(tf.train.SessionRunHook):
         for k, lines in enumerate(self._lines):
             began = self._began
             for i, fetched in enumerate(steps):
-                (*waited, pulled, computed, loss), (number, pulled_at, out) = fetched[2 * k :][:2]
-                (began,) = waited or [began]
+                (*before, computed, loss), (number, pulled_at, out) = fetched[2 * k :][:2]
+                if len(before) == 2:
+                    began = min(before)
+                pulled = before[-1] if before else began
                 over = now
                 if i + 1 < len(steps):  # what follows is the way there and, with the next, back
                     way = steps[i + 1][2 * k][0] - computed
-                    over = computed + (min(way, pulled - began) if waited else way / 2)
+                    over = computed + (0, way / 2, min(way, pulled - began))[len(before)]
                 lines.append(
                     f'{{"time": {over:.6f}, "local_step": {local_step + i * self._window}, '
                     f'"global_step": {number + 1}, "loss": {json.dumps(float(loss))}, '
@@ -163,7 +160,7 @@ class Evaluation(tf.train.SessionRunHook):
             return
         step, accuracy, _ = self.measure(run_context.session, sample=1000)
         took = 0.0 if self._due == 0 else time.time() - began  # the first one also sets up a graph
-        self._due = time.time() + max(0.2, min(2.0, 100 * took))
+        self._due = time.time() + max(0.1, min(2.0, 50 * took))
         target = self._task.flags.target_accuracy
         if target is not None and accuracy >= target and step > 0:
             _, accuracy, _ = self.measure(run_context.session)  # the whole test set, to be sure

@@ -129,10 +129,9 @@ def staleness(axes, measured: dict) -> None:
     axes.bar(list(counts), [n / total for n in counts.values()], color=PS, width=0.7)
     axes.axvline(measured["mean"], color=ACCURACY, ls="--", label=f"mean {measured['mean']:.2f}")
     if measured["theory"]:
-        label = f"(n - 1) x share of time between them: {measured['theory']:.2f}"
+        label = f"(n - 1) x share of a step between them: {measured['theory']:.2f}"
         axes.axvline(measured["theory"], color=NETWORK, ls=":", label=label)
-    axes.set_ylim(0, 1.35 * max([n / total for n in counts.values()], default=1))
-    axes.legend(loc="upper right")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
     axes.set_xlim(-0.6, max([1, *counts]) + 0.6)
     axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     axes.set(title="Staleness", xlabel="updates by others between pull and push",

@@ -173,16 +173,14 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict], size: i
 
 
 def _theory(events: list[list[dict]]) -> float:
-    """The mean staleness of equal workers: (n - 1) times the share of a step that lies between its
-    pull and its push. Steps of over ten times the median, which set up a graph, are left out."""
-    steps = [
-        (event["out"], event["pull"] + event["compute"] + event["push"])
+    """The mean staleness of equal workers: n - 1, times the share of a step that lies between its
+    pull and its push, in the mean over all steps."""
+    shares = [
+        min(1.0, event["out"] / max(1e-9, event["pull"] + event["compute"] + event["push"]))
         for mine in events
         for event in mine
     ]
-    limit = 10 * statistics.median(cycle for _, cycle in steps) if steps else 0.0
-    out, cycle = (sum(part) for part in zip((0, 0), *(step for step in steps if step[1] < limit)))
-    return (len(events) - 1) * out / cycle if cycle else 0.0
+    return (len(events) - 1) * statistics.mean(shares) if shares else 0.0
 
 
 def versions() -> dict[str, str]:

@@ -83,7 +83,7 @@ class Screen:
 def table(summary: dict, where: Path) -> None:
     """The run's last lines."""
     console = Console(highlight=False, soft_wrap=True)
-    columns = ["task", "steps", "examples/s", "computing", "communicating", "waiting", "exit"]
+    columns = ["task", "batches", "examples/s", "computing", "communicating", "waiting", "exit"]
     drops = any("dropped" in task for task in summary["tasks"])
     shown = Table(*columns, *["dropped"] * drops, box=None, pad_edge=False)
     for column in shown.columns[1:]:

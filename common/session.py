@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from common import hooks, results
+from common import copies, hooks, results
 from common.flags import fail
 from common.gates import Together
 from common.recovery import Loop, SessionCreator
@@ -22,7 +22,7 @@ def updates_so_far(global_step: tf.Variable) -> tf.Tensor:
         now = tf.timestamp()
         with tf.control_dependencies([now]):
             count = global_step.read_value()
-    tf.add_to_collection(hooks.read_at(count), now)
+    tf.add_to_collection(copies.noted_at(count), now)
     return count
 
 
@@ -71,7 +71,8 @@ def training(
             before this step's own (`next_update`). `pulled_at`: how many there had been when the
             parameters were pulled. `milestones`: what is there when the pull is over, and when the
             computing is over; they part the step's time into pull, compute and push. Of three, the
-            first is what is there when waiting for others is over.
+            first is what is there when waiting for others is over; one alone means that nothing is
+            pulled.
         begin: run before the first step, and again after a recovery, when the parameters are there.
         rounds: makes the updates of a synchronous scheme.
         threads: of each further thread in this session, the step that it runs, and `measured`.

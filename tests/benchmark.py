@@ -54,7 +54,7 @@ START, IMPORT = "start-up", "import tensorflow"
 UNITS = {STALE: "updates", THEORY: "updates", START: "s", IMPORT: "s"}  # of the others: examples/s
 EXAMPLES = {  # what: folder, flags, updates for each of --steps
     AGN: ("AGN", ["--window", "10"], 0.2),
-    AGN50: ("AGN", ["--window", "50"], 0.08),
+    AGN50: ("AGN", ["--window", "50"], 0.2),
     DOWNPOUR: ("DOWNPOUR-Easy", ["--window", "10"], 0.2),
     SYNCHRONOUS: ("Synchronous-SGD", [], 0.5),
     THREADS: ("HogWild", ["--threads", str(WORKERS)], 3),
@@ -63,6 +63,7 @@ RATIOS = (  # what, in relation to what, and what it should be
     (RUN, BARE, ">=", 0.85),
     (RUN, STRATEGY, ">=", 3.0),
     (RUN, TUNED, ">=", 1.0),
+    (RUN, CALLS, ">=", 1.0),
     (AGN, CALLS, ">=", 6.0),
     (DOWNPOUR, CALLS, ">=", 6.0),
     (AGN, TORCH, ">=", 1.3),
@@ -179,7 +180,7 @@ def single_processes(steps: int, folder: Path) -> dict[str, float]:
     folders = [folder / str(k) for k in range(WORKERS)]
     commands = {}
     for k, own in enumerate(folders):
-        example = [str(ROOT / "Non-Distributed-Setup"), "--plain", *training(2 * steps, own)]
+        example = [str(ROOT / "Non-Distributed-Setup"), "--plain", *training(5 * steps, own)]
         commands[f"single-{k}"] = ["-c", pinned, str(k), *example]
     run_all(commands, list(commands), folder)
     summaries = [json.loads((own / "summary.json").read_text()) for own in folders]

@@ -93,9 +93,10 @@ def eventually(condition, seconds: float) -> bool:
     return bool(holds)
 
 
-def task_pid(job: str, index: int) -> int:
-    """The process of one task of the run that is going on."""
-    pattern = re.compile(rf"\w+\.py .*--job_name {job} --task_index {index}\b")
+def task_pid(where, job: str, index: int) -> int:
+    """The process of one task of the run that writes its results to `where`."""
+    results = rf"--results {re.escape(str(where))} "
+    pattern = re.compile(rf"\w+\.py .*{results}.*--job_name {job} --task_index {index}\b")
     (pid,) = [pid for pid, command in processes().items() if pattern.search(command)]
     return pid
 
@@ -115,7 +116,7 @@ def reach(folder, step: int, worker: int = 0) -> list[dict]:
 def kill_and_see_it_back(where, job: str, index: int, workers: int = 2) -> float:
     """SIGKILL to a task; returns when it was, once all workers have gone on after its restart."""
     tails = [results.Tail(results.events_file(where, k)) for k in range(workers)]
-    pid, killed = task_pid(job, index), time.time()
+    pid, killed = task_pid(where, job, index), time.time()
     os.kill(pid, signal.SIGKILL)
     went_on = set()
 
@@ -127,7 +128,7 @@ def kill_and_see_it_back(where, job: str, index: int, workers: int = 2) -> float
 
     def running():
         with contextlib.suppress(ValueError):
-            return task_pid(job, index) != pid
+            return task_pid(where, job, index) != pid
 
     assert eventually(running, 30), f"{job} {index} was not started again"
     restarted = time.time() + 1  # what was under way is over by then

@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -58,12 +59,12 @@ def test_synchronous_means_synchronous(start, example, flags):
         if task["job"] == "worker":
             assert (task["contributed"], task["dropped"]) == (200, 0)
     for k in everyone:
-        steps = [event["global_step"] for event in results.read_events(where, k + 1)[k]]
-        assert steps == list(range(1, 201))
+        mine = results.read_events(where, k + 1)[k]
+        assert [event["global_step"] for event in mine] == list(range(1, 201))
+        assert all(min(e["pull"], e["compute"], e["push"]) >= 0 for e in mine)
     assert summary["staleness"]["max"] == 0
     if gone:
-        # A third of a second as a rule; but two checkpoints are written, and the disk may be busy.
-        assert gone[0] - made[-1]["time"] < 4
+        assert gone[0] - made[-1]["time"] < 2
 
 
 def test_backups_drop_the_gradients_that_come_late(run):
@@ -113,6 +114,7 @@ def test_every_update_has_a_number_of_its_own(run, workers, more):
     assert sorted(event["global_step"] for event in every) == list(range(1, 601))
     for event in every:
         assert event["staleness"] == event["global_step"] - 1 - event["pulled_at"] >= 0
+        assert min(event[part] for part in ("pull", "compute", "push", "out")) >= 0
     for k in range(workers):
         mine = finished.events(k)
         assert len(mine) > 5
@@ -122,6 +124,11 @@ def test_every_update_has_a_number_of_its_own(run, workers, more):
     assert sum(stale["histogram"].values()) == 600
     assert stale["mean"] == pytest.approx(np.mean([event["staleness"] for event in every]))
     assert 0 < stale["mean"] < 2 * (workers - 1) + 10 * bool(more)
+    shares = [
+        np.minimum(1, event["out"] / (event["pull"] + event["compute"] + event["push"]))
+        for event in every
+    ]
+    assert stale["theory"] == pytest.approx((workers - 1) * np.mean(shares))
     assert 0 < stale["theory"] <= workers - 1
 
 
@@ -150,28 +157,41 @@ with tf.device(task.device), tf.control_dependencies([step]):
         assert applied[event["global_step"]] == pytest.approx(1 / (event["staleness"] + 1))
 
 
-@pytest.mark.parametrize("example", ["DOWNPOUR", "AEASGD", "AEAMSGD"])
-def test_local_state_survives(start, run, example):
-    """Worker, chief and ps are killed in turn: the run completes, as accurate as one left alone."""
-    process, where = start(example, "--steps", 1500, "--delay", "0:0.003,1:0.003")
-    reach(where, 100)
-    kill_and_see_it_back(where, "worker", 1)
-    kill_and_see_it_back(where, "worker", 0)
-    kill_and_see_it_back(where, "ps", 0)
-    output, _ = process.communicate(timeout=120)
-    assert process.returncode == 0, output
-    summary = json.loads((where / "summary.json").read_text())
-    assert summary["global_step"] == 1500
-    assert [task["restarts"] for task in summary["tasks"]] == [1, 1, 1]
-    undisturbed = run(example, "--steps", 1500).summary["test_accuracy"]
-    assert abs(summary["test_accuracy"] - undisturbed) <= 0.02
+def test_local_state_survives(start):
+    """Worker, chief and ps are killed in turn: the run completes, as accurate as one left alone.
+
+    Side by side, since these runs mostly sleep.
+    """
+    examples = ("DOWNPOUR", "AEASGD", "AEAMSGD")
+    flags = ["--steps", 1500, "--delay", "0:0.003,1:0.003"]
+    runs = [start(example, *flags) for example in examples]
+
+    def disturb(process, where):
+        reach(where, 100)
+        kill_and_see_it_back(where, "worker", 1)
+        kill_and_see_it_back(where, "worker", 0)
+        kill_and_see_it_back(where, "ps", 0)
+        output, _ = process.communicate(timeout=120)
+        assert process.returncode == 0, output
+        return json.loads((where / "summary.json").read_text())
+
+    with ThreadPoolExecutor() as pool:
+        summaries = list(pool.map(disturb, *zip(*runs)))
+    alone = [start(example, "--steps", 1500) for example in examples]
+    for summary, (process, where) in zip(summaries, alone, strict=True):
+        assert summary["global_step"] == 1500
+        assert [task["restarts"] for task in summary["tasks"]] == [1, 1, 1]
+        output, _ = process.communicate(timeout=120)
+        assert process.returncode == 0, output
+        undisturbed = json.loads((where / "summary.json").read_text())
+        assert abs(summary["test_accuracy"] - undisturbed["test_accuracy"]) <= 0.02
 
 
 def memory_of_worker(start, *flags) -> list[float]:
     """The resident memory of worker 0 in MB, from its first step to its last."""
     process, where = start("AGN", *flags)
     reach(where, 1)
-    pid, seen = task_pid("worker", 0), []
+    pid, seen = task_pid(where, "worker", 0), []
     while process.poll() is None:
         with contextlib.suppress(OSError, StopIteration):
             lines = Path(f"/proc/{pid}/status").read_text().splitlines()

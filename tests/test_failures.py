@@ -55,7 +55,7 @@ def test_killed_tasks_come_back(start):
 def test_a_worker_that_dies_too_often(start):
     process, where = start("HogWild", "--steps", 100000, "--max_restarts", 0)
     reach(where, 200)
-    os.kill(task_pid("worker", 1), signal.SIGKILL)
+    os.kill(task_pid(where, "worker", 1), signal.SIGKILL)
     output, _ = process.communicate(timeout=30)
     assert process.returncode == 1
     last = output.rstrip().splitlines()[-1]
