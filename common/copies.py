@@ -1,7 +1,7 @@
 """Local copies of global parameters, and the way back: pull and push.
 
-A transfer costs nearly the same whether it carries little or less, so everything that travels between
-this worker and one ps travels as one flat tensor.
+A transfer costs nearly the same whether it carries little or less, so everything that travels
+between this worker and one ps travels as one flat tensor.
 """
 
 import functools
