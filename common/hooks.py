@@ -95,6 +95,8 @@ class Events(tf.train.SessionRunHook):
                 )
                 began = over
         self._local_step += self._window * len(steps)
+        if any(math.isnan(local[-1]) for fetched in steps for local in fetched[::2]):
+            raise tf.train.NanLossDuringTrainingError  # also between the steps that hooks see
         if now - self._flushed > 0.2:
             self._flush(now)
 

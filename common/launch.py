@@ -15,8 +15,8 @@ from common.flags import fail
 from common.processes import Group, Process, describe_exit
 
 
-class Stopped(Exception):
-    """A signal asks the launcher to stop."""
+class Stopped(BaseException):
+    """A signal asks the launcher to stop; no library takes it for an error of its own."""
 
 
 class Failed(Exception):
@@ -40,6 +40,8 @@ def main(arguments: list[str]) -> int:
         print(message, flush=True)
         return code
     except Stopped as stopped:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
         (number,) = stopped.args
         print(f"\nstopped by {number.name}; nothing is left running", flush=True)
         return 128 + number
@@ -74,7 +76,14 @@ class Run:
 
     def __init__(self, folder: Path, script: Path, options, arguments: list[str], private: bool):
         self.options, self.folder, self.where = options, folder, Path(options.results)
-        ports = network.free_ports(options.ps + options.workers, private)
+        self.replicas = 1  # in each worker process
+        mode = "threads" if getattr(options, "threads", None) else getattr(options, "mode", "")
+        if mode in ("threads", "towers"):
+            self.replicas = options.workers
+        if mode in ("threads", "towers", "synchronous"):
+            script = folder / f"{mode}.py"
+        processes = options.workers // self.replicas
+        ports = network.free_ports(options.ps + processes, private)
         self.hosts = [f"localhost:{port}" for port in ports]
         ps_hosts, worker_hosts = self.hosts[: options.ps], self.hosts[options.ps :]
         fixed = ["--results", options.results, "--checkpoint_dir", options.checkpoint_dir]
@@ -87,13 +96,6 @@ class Run:
             return Process(job, index, command, self.where / "logs" / f"{job}-{index}.log")
 
         self.ps = [task("ps", i, folder / "ps.py") for i in range(options.ps)]
-        self.replicas = 1  # in each worker process
-        mode = "threads" if getattr(options, "threads", None) else getattr(options, "mode", "")
-        if mode in ("threads", "towers"):
-            self.replicas = options.workers
-        if mode in ("threads", "towers", "synchronous"):
-            script = folder / f"{mode}.py"
-        processes = options.workers // self.replicas
         self.workers = [task("worker", i, script) for i in range(processes)]
         self.tasks = self.ps + self.workers
         self.env = os.environ | {

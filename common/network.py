@@ -100,9 +100,10 @@ def free_ports(count: int, private: bool) -> list[int]:
     if private:
         return list(range(2222, 2222 + count))
     ports: list[int] = []
+    family = socket.AF_INET6 if _has_ipv6() else socket.AF_INET
     for port in random.sample(range(20000, 32000), 4000):
         try:
-            with socket.socket(socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET) as probe:
+            with socket.socket(family) as probe:
                 probe.bind(("", port))
         except OSError:
             continue
@@ -110,6 +111,16 @@ def free_ports(count: int, private: bool) -> list[int]:
         if len(ports) == count:
             return ports
     raise OSError("no free ports between 20000 and 32000")
+
+
+def _has_ipv6() -> bool:
+    """Whether this kernel has it; `socket.has_ipv6` says whether Python was built for it."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("", 0))
+    except OSError:
+        return False
+    return True
 
 
 def answers(address: str, seconds: float = 1.0) -> bool:

@@ -98,12 +98,18 @@ def timeline(axes, events: list[list[dict]], cycles: int = 6) -> None:
     """What every worker does during a few steps in the middle of the run."""
     busy = [mine for mine in events if mine]
     if busy:
-        middle = busy[0][len(busy[0]) // 2]["time"]
-        length = cycles * np.median([e["pull"] + e["compute"] + e["push"] for e in busy[0]])
+        starts = np.array([results.began(e) for e in busy[0]])
+        origin, length = starts[0], busy[0][-1]["time"] - starts[0]
+        if len(starts) > cycles:  # of the middle third, a stretch as long as most
+            lengths = starts[cycles:] - starts[:-cycles]
+            third = len(lengths) // 3
+            middle = np.argsort(lengths[third : 2 * third + 1])
+            k = third + middle[len(middle) // 2]
+            origin, length = starts[k], lengths[k]
         for worker, mine in enumerate(events):
             axes.barh(worker, 1e3 * length, left=0, height=0.6, color=WAITING)
             for e in mine:
-                at = results.began(e) - middle
+                at = results.began(e) - origin
                 if not -length < at < length:
                     continue
                 parts = ((e["pull"], NETWORK), (e["compute"], worker_colour(worker)),

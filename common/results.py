@@ -50,7 +50,8 @@ def now() -> str:
 def clear(folder: Path) -> None:
     """Removes what an earlier run left in the same folder, except its checkpoints."""
     for pattern in ("events-*.jsonl", "evaluations.jsonl", "updates.jsonl", "summary.json",
-                    "parameters.npz", "curves.png", "logs/*.log"):  # fmt: skip
+                    "parameters.npz", "curves.png", "logs/*.log",
+                    "tensorboard/*/events.out.tfevents.*"):  # fmt: skip
         for path in folder.glob(pattern):
             path.unlink()
 
@@ -131,6 +132,8 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict], size: i
     evaluations = read_evaluations(folder)
     updates = Tail(folder / "updates.jsonl").read()
     window = flags.get("window", 1)
+    for task in tasks:
+        task |= {"local_steps": 0, "examples": 0, "seconds": 0.0}
     for task, mine in zip(workers, events, strict=True):
         shard = len(range(task["index"], size, len(workers)))
         steps = len(mine) * window
@@ -141,7 +144,8 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict], size: i
         task["communicating"] = sum(event["pull"] + event["push"] for event in mine)
         if updates:
             task["contributed"] = sum(task["index"] in update["workers"] for update in updates)
-            task["dropped"] = len(mine) - task["contributed"]
+            # A killed task's last events are lost, not its gradients.
+            task["dropped"] = max(0, len(mine) - task["contributed"])
         task["waiting"] = max(0.0, task["seconds"] - task["computing"] - task["communicating"])
     every = [event for mine in events for event in mine]
     seconds = max((e["time"] for e in every + updates), default=0) - min(
@@ -185,5 +189,10 @@ def _theory(events: list[list[dict]]) -> float:
 
 def versions() -> dict[str, str]:
     """Of what makes the numbers: Python, TensorFlow, NumPy."""
-    packages = {name: importlib.metadata.version(name) for name in ("tensorflow", "numpy")}
-    return {"python": platform.python_version(), **packages}
+    found = {"python": platform.python_version()}
+    for name in ("tensorflow", "numpy"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:  # a build under another name
+            found[name] = "unknown"
+    return found

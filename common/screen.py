@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from common import gpus, results
+from common import data, gpus, results
 
 
 class Screen:
@@ -20,6 +20,7 @@ class Screen:
         self._from = None
         self._printed = [0.0] * options.workers
         self._window = getattr(options, "window", 1)
+        self._size = 0 if options.batch_size else data.describe(options).size
         self._console = Console(highlight=False, soft_wrap=True)
         self._progress = Progress(
             TextColumn("global step {task.completed:>6.0f}/{task.total:.0f}"),
@@ -63,8 +64,8 @@ class Screen:
             event = events[-1]
             if self._from is None:
                 self._from, self._began = events[0]["global_step"] - 1, results.began(events[0])
-            size = self._options.batch_size * self._window
-            self._examples += size * len(events)
+            batch = self._options.batch_size or len(range(worker, self._size, len(self._tails)))
+            self._examples += batch * self._window * len(events)
             self._step, loss = max(self._step, event["global_step"]), event["loss"]
             if event["time"] - self._printed[worker] >= 1 or last:
                 self._printed[worker] = event["time"]
@@ -109,6 +110,5 @@ def table(summary: dict, where: Path) -> None:
         f"{summary['examples_per_second']:,.0f} examples/s; "
         f"staleness mean {stale['mean']:.2f}, max {stale['max']}"
     )
-    console.print(
-        f"test accuracy {summary['test_accuracy']:.2%}; results in {results.shown(where)}"
-    )
+    last = f"test accuracy {summary['test_accuracy']:.2%}; results in {results.shown(where)}"
+    console.print(last, markup=False)

@@ -3,6 +3,7 @@ together with the others, to recover, and to stop together."""
 
 import contextlib
 import logging
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -132,11 +133,7 @@ def training(
         ) as session:
             yield Loop(session, events)
     except tf.train.NanLossDuringTrainingError:
-        fail(
-            f"the loss of {task.name} is not a number any more: try a smaller --learning_rate than "
-            f"{flags.learning_rate:g} (asynchronous workers, here {flags.workers}, act like one "
-            "with that many times the rate)"
-        )
+        _diverged(task, f"the loss of {task.name}")
     connect = creator.connect
     while True:
         try:
@@ -152,12 +149,22 @@ def training(
 def _write(task, session, saver, evaluation, params) -> None:
     """The chief, when all updates are applied: accuracy, checkpoint, parameters.npz."""
     folder = Path(task.flags.results)
-    step, accuracy, _ = evaluation.measure(session)
+    step, accuracy, loss = evaluation.measure(session)
+    if not math.isfinite(loss):
+        _diverged(task, "the loss on the test set")
     saver.save(session, f"{task.flags.checkpoint_dir}/model.ckpt", step, write_meta_graph=False)
     values = session.run(params)
     arrays = {param.op.name: value for param, value in zip(params, values, strict=True)}
     results.write(folder / "parameters.npz", lambda path: _save(path, arrays))
     print(f"test accuracy {accuracy:.2%} after {step} updates; results in {folder}", flush=True)
+
+
+def _diverged(task, what: str) -> None:
+    fail(
+        f"{what} is not a number any more: try a smaller --learning_rate than "
+        f"{task.flags.learning_rate:g} (the more asynchronous workers, here {task.flags.workers}, "
+        "the smaller it must be)"
+    )
 
 
 def _save(path, arrays) -> None:

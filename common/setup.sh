@@ -212,6 +212,15 @@ case ${PYTHON} in [!/]*/*) PYTHON=$PWD/$PYTHON ;; esac
 
 # Starts an example. Not python -m, which would look for common/ in the current directory first.
 launch() {
-  exec "$PYTHON" -c 'import sys; del sys.path[0]
-from common.launch import main; sys.exit(main(sys.argv[1:]))' "$@"
+  exec "$PYTHON" -c '
+import signal, sys
+del sys.path[0]
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the launcher has its own handler
+try:
+    from common.launch import main
+except ModuleNotFoundError as error:
+    print(f"error: PYTHON={sys.executable} lacks {error.name}: install common/requirements.txt there,"
+          " or leave PYTHON unset", file=sys.stderr)
+    sys.exit(2)
+sys.exit(main(sys.argv[1:]))' "$@"
 }

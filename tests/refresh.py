@@ -103,8 +103,8 @@ def sweep(example: str) -> str:
             cells = [f"**{cell}**" for cell in cells]
         lines.append(f"| {' | '.join(cells)} |")
     text = ("Test accuracy after the default number of steps, one run each (`tests/sweep.py`); one "
-            "example of the test set is 0.3 points. Bold: the default, on the careful side of the "
-            "best, for more workers.")  # fmt: skip
+            "example of the test set is 0.3 points. Bold: the default, the best or on the careful "
+            "side of it, for more workers.")  # fmt: skip
     return "\n".join([text, "", *lines])
 
 

@@ -105,7 +105,7 @@ def test_synchronous_training_survives(start):
 
 
 @pytest.mark.parametrize(
-    ("workers", "more"), [(2, []), (4, []), (8, []), (3, ["--delay", "1:0.01"])]
+    ("workers", "more"), [(2, []), (4, []), (8, []), (3, ["--delay", "1:0.002"])]
 )
 def test_every_update_has_a_number_of_its_own(run, workers, more):
     """1..N appear exactly once each, and the staleness is exact: what came since the pull."""

@@ -39,7 +39,8 @@ def test_defaults_learn_the_digits_and_keep_the_contract(run, example):
     for task in summary["tasks"]:
         assert task["exit_code"] == 0
         assert task["restarts"] == 0
-    assert sum(task["local_steps"] for task in workers) == 2000
+        assert {"job", "index", "local_steps", "examples", "seconds"} <= set(task)
+    assert sum(task["local_steps"] for task in summary["tasks"]) == 2000
     assert all(task["examples"] == 32 * task["local_steps"] for task in workers)
 
     events = [event for k in range(len(workers)) for event in finished.events(k)]

@@ -148,6 +148,23 @@ def test_nan_stops_and_says_what_to_try(run):
     assert not (finished.results / "parameters.npz").exists()
 
 
+def test_nan_is_seen_in_the_shortest_run(run):
+    """Hooks look once in 0.1 s; these steps are over before."""
+    finished = run("Non-Distributed-Setup", "--steps", 10, "--learning_rate", 1e30, ok=False)
+    assert finished.code == 2
+    last = finished.output.rstrip().splitlines()[-1]
+    assert "is not a number any more: try a smaller --learning_rate than 1e+30" in last
+    assert not (finished.results / "parameters.npz").exists()
+    assert not (finished.results / "summary.json").exists()
+
+
+def test_threads_that_run_out_of_time(run):
+    finished = run("HogWild", "--threads", 2, "--steps", 10**8, "--timeout", 8, ok=False)
+    assert finished.code == 1
+    last = finished.output.rstrip().splitlines()[-1]
+    assert last.startswith("error: after --timeout 8 s the run was not over: give it more time")
+
+
 def test_a_checkpoint_of_another_model(run, tmp_path):
     first = run("Non-Distributed-Setup", "--steps", 20)
     checkpoints = first.results / "checkpoints"

@@ -3,10 +3,14 @@
 All on full batches with `linear`, where nothing is left to chance. Runs are made once and shared.
 """
 
+import json
+
 import numpy as np
 import pytest
-from conftest import copy_example
+from conftest import ROOT, copy_example
 from sklearn.datasets import load_digits
+
+from common import flags
 
 
 def digits() -> tuple[np.ndarray, np.ndarray]:
@@ -203,6 +207,28 @@ def test_synchronous_sgd_is_its_formula(trained, n):
     assert finished.summary["global_step"] == 20
     shard = (1437 + n - 1) // n  # of worker 0; that of the others may be smaller
     assert 20 * 1437 <= finished.summary["examples"] <= 20 * n * shard
+
+
+def test_an_update_with_backups_is_the_mean_of_those_it_took(trained):
+    """Whoever was first in an update, its gradient counts 1 / (n - b)."""
+    finished = trained("Synchronous-SGD", "--workers", 3, "--backup_workers", 1)
+    w, took = np.zeros(650), []
+    for line in (finished.results / "updates.jsonl").read_text().splitlines():
+        took.append(json.loads(line)["workers"])
+        w = w - 0.3 / 2 * sum(gradient(k, 3)(w) for k in took[-1])
+    assert len(took) == 20 and all(len(workers) == 2 for workers in took)
+    assert_close(flat(finished), w)
+
+
+@pytest.mark.parametrize("n", [2, 4])
+@pytest.mark.parametrize("example", ["AEASGD", "AEAMSGD"])
+def test_the_default_moving_rate(example, n):
+    """0.9 / n, so that the center moves as far for any number of workers."""
+    defaults, _ = flags.example_of(ROOT / example / "worker.py")
+    parser = flags.parser(defaults, "")
+    options = parser.parse_args(["--workers", str(n)])
+    flags.check(options, defaults, parser)
+    assert options.moving_rate == pytest.approx(0.9 / n)
 
 
 @pytest.mark.parametrize("n", [2, 3])

@@ -6,6 +6,7 @@ Python, pip and the disk are stood in for by small shell scripts, except in the 
 import contextlib
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -30,7 +31,7 @@ case "$*" in
   "-c import venv"* | "-c import pip") exit 0 ;;
   "-m venv "*) cp -R "$EMPTY_VENV/." "$3" && cp "$0" "$3/bin/python" ;;
   "-m pip install "*) echo pip >>"$CALLS"; eval "$FAKE_PIP" ;;
-  "-c import sys; del sys.path"*) shift 2; echo "launched by $0: $*" ;;
+  *"del sys.path[0]"*) shift 2; echo "launched by $0: $*" ;;
   *) real=${{0%/*}}/real; [ -e "$real" ] || real='{sys.executable}'; exec "$real" "$@" ;;
 esac
 """
@@ -411,6 +412,14 @@ def test_python_of_the_environment_is_used_as_it_is(good):
     assert done.stdout.startswith(f"launched by {good.bin}/mine: ")
     assert done.stderr == ""
     assert not good.venv.exists() and good.pips == 0
+    good.has("empty", f"#!/bin/sh\nexec '{sys.executable}' -S \"$@\"\n")
+    done = good.run(more={"PYTHON": "empty"})
+    assert done.returncode == 2
+    assert re.fullmatch(
+        r"error: PYTHON=\S+ lacks numpy: install common/requirements.txt there, or leave PYTHON "
+        r"unset\n",
+        done.stderr,
+    )
     done = good.run(more={"PYTHON": "nobodys"})
     assert (done.returncode, done.stderr) == (
         2,
