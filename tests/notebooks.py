@@ -48,9 +48,10 @@ def execute(path: Path, target: Path, parameters: dict | None = None) -> nbforma
         nbclient.exceptions.CellTimeoutError: after two minutes in one cell.
     """
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's kernel, not the user's
-    papermill.execute_notebook(path, target, parameters, kernel_name="python3",
-                               cwd=path.parent, progress_bar=False,
-                               execution_timeout=120)  # fmt: skip
+    # Not papermill's cwd, which changes that of this whole process: others may be executed beside.
+    place = {"metadata": {"path": str(path.parent)}}
+    papermill.execute_notebook(path, target, parameters, kernel_name="python3", resources=place,
+                               progress_bar=False, execution_timeout=120)  # fmt: skip
     return nbformat.read(target, as_version=4)
 
 
