@@ -51,7 +51,7 @@ with tf.device(task.device):
 
     # Pull w~; with x = w: e = alpha (x - w~)
     pulled_at = session.updates_so_far(global_step)  # to measure the staleness
-    pulled = copies.pull(params)
+    pulled = copies.pull(params, after=pulled_at)
     x = [w.read_value() for w in own]
     update = [flags.moving_rate * (w - center) for w, center in zip(x, pulled)]
     pushed = copies.push(update, params)

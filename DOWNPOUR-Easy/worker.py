@@ -36,7 +36,7 @@ with tf.device(task.device):
 
     # 5. The scheme. Pull: w <- w~
     pulled_at = session.updates_so_far(global_step)  # to measure the staleness
-    pulled = copies.pull(params)
+    pulled = copies.pull(params, after=pulled_at)
 
     # T local steps, each on a fresh batch at the moved w: w <- w - eta g_t, total <- total + g_t
     def local_step(t, loss, w, total):

@@ -36,7 +36,7 @@ with tf.device(task.device):  # NEW: this worker computes
 
     # 5. The scheme. Pull: w <- w~
     pulled_at = session.updates_so_far(global_step)  # to measure the staleness
-    w = copies.pull(params)  # NEW: one transfer from each ps
+    w = copies.pull(params, after=pulled_at)  # NEW: one transfer from each ps
     loss, grads = models.gradients(flags.model, w, next_batch())  # NEW: at w
     pushed = copies.push(grads, params)  # NEW: one transfer to each ps; applied below
 

@@ -34,8 +34,9 @@ def replica(k):
     next_batch = data.batches(flags, worker=k, workers=flags.threads)
 
     # 5. The scheme: w <- w - eta g, with a gradient that others may have overtaken, and no lock.
-    pulled_at = session.updates_so_far(global_step)  # to measure the staleness
-    loss, grads = models.gradients(flags.model, params, next_batch())
+    pulled_at = session.updates_so_far(global_step)  # before w is read, to measure the staleness
+    with tf.control_dependencies([pulled_at]):
+        loss, grads = models.gradients(flags.model, params, next_batch())
     number = session.next_update(global_step, flags, after=[pulled_at, *grads])
     with tf.control_dependencies([number]):
         step = optimizer.apply_gradients(zip(grads, params))

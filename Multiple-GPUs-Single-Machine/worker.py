@@ -53,7 +53,7 @@ with tf.device(task.device):
 
     # 5. The scheme. Pull: w <- w~
     pulled_at = session.updates_so_far(global_step)  # to measure the staleness
-    w = copies.pull(params)
+    w = copies.pull(params, after=pulled_at)
     loss, grads = models.gradients(flags.model, w, next_batch())
     pushed = copies.push(grads, params)
 

@@ -24,26 +24,26 @@ class Chain:
     step begins. After any other error, as with a lost ps, the notes of that chain are lost.
     """
 
-    def __init__(self, step: tf.Operation, values: Sequence[tf.Tensor], owner: str):
+    def __init__(self, step: tf.Operation, values: Sequence[Sequence[tf.Tensor]], owner: str):
         """
         Args:
             step: what a call without a chain would run.
-            values: tensors to note of every step.
+            values: numbers to note of every step, in groups; each group is on one device.
             owner: makes the names of the queues unique in the cluster.
         """
         queues, notes = [], []
-        for i, value in enumerate(values):
-            with tf.device(value.device):
-                name = f"noted/{owner}/{i}"
-                queue = tf.FIFOQueue(-1, [value.dtype], [value.shape], shared_name=name)
-                queues.append(queue)
-                notes.append(queue.enqueue(value))
-        self._single = [step, *values]
+        for i, group in enumerate(values):
+            with tf.device(group[0].device):
+                kinds = [value.dtype for value in group], [value.shape for value in group]
+                queues.append(tf.FIFOQueue(-1, *kinds, shared_name=f"noted/{owner}/{i}"))
+                notes.append(queues[-1].enqueue(group))
+        self.values = [_rows([value[tf.newaxis] for value in group])[0] for group in values]
+        self._single = [step, *self.values]
         copies = _copies(step, notes)
         last = [copies[-1][op.name] for op in (step, *notes)]
         with tf.control_dependencies(last):
-            self._noted = [queue.dequeue_many(LENGTH) for queue in queues]
-        self._left = [queue.dequeue_many(queue.size()) for queue in queues]
+            self._noted = [_rows(queue.dequeue_many(LENGTH)) for queue in queues]
+        self._left = [_rows(queue.dequeue_many(queue.size())) for queue in queues]
 
     def prepare(self, session: tf.Session) -> None:
         """For a new session, or after an error; what a chain that broke has left behind is lost."""
@@ -57,7 +57,8 @@ class Chain:
         """Makes one step or, where it has turned out to be short, `LENGTH`, if as many are wanted.
 
         Yields:
-            The values of each step; where a chain breaks, of those that were made.
+            Of each step the values, an array (float64) of each group; where a chain breaks, of
+            those steps that were made.
 
         Raises:
             tf.errors.OpError: what broke it, after the last of them.
@@ -79,6 +80,13 @@ class Chain:
             raise
         self._seconds = (time.monotonic() - began) / len(steps)
         yield from steps
+
+
+def _rows(parts: Sequence[tf.Tensor]) -> tf.Tensor:
+    """The parts of a group, each of several steps: a row for a step, and one transfer for all."""
+    with tf.device(parts[0].device):
+        flat = [tf.reshape(part, [-1, part.shape[1:].num_elements()]) for part in parts]
+        return tf.concat([tf.cast(part, tf.float64) for part in flat], axis=1)
 
 
 def _copies(step: tf.Operation, notes: list[tf.Operation]) -> list[dict[str, tf.Operation]]:

@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 
 def noted_at(tensor: tf.Tensor) -> str:
     """The graph collection that holds a time noted for `tensor`, in seconds since 1970: of a pull,
-    when it had arrived and nothing was computed yet; of a count, just before it was read."""
+    when it had arrived and nothing was computed yet; of a count, just before it was taken."""
     return f"noted_at/{tensor.name}"
 
 
@@ -47,12 +47,17 @@ def local(params: list[tf.Variable], value: float = 0.0) -> list[tf.Variable]:
     ]
 
 
-def pull(params: list[tf.Variable]) -> list[tf.Tensor]:
-    """w <- w~: the parameters' values on the current device, in the same order and shapes."""
+def pull(params: list[tf.Variable], after: tf.Tensor | None = None) -> list[tf.Tensor]:
+    """w <- w~: the parameters' values on the current device, in the same order and shapes.
+
+    `after`, the count of the updates so far, is read before the parameters are: so the staleness
+    misses no update that w does not hold. (A ps waits for its own count, not for another ps.)
+    """
     w: list = [None] * len(params)
     arrived = {}
     for place, indices in _by_device(params).items():
-        with tf.device(place):
+        first = [after] if after is not None and after.device == place else []
+        with tf.device(place), tf.control_dependencies(first):
             sent = _flat([params[i].read_value() for i in indices])
         arrived[place] = tf.identity(sent)
     with tf.control_dependencies(arrived.values()):

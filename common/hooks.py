@@ -28,8 +28,11 @@ class Events(tf.train.SessionRunHook):
             first: whose events these are, of the first replica; without it, the task's.
         """
         first = task.index if first is None else first
-        self._fetches = [each for replica in replicas for each in self._tensors(task, *replica)]
-        self._chain = Chain(step, self._fetches, f"worker-{first}")
+        groups = [each for replica in replicas for each in self._tensors(task, *replica)]
+        self._chain = Chain(step, groups, f"worker-{first}")
+        # In one call, a ps that makes the update alone goes straight on to the next pull.
+        places = {op.device for op in (replicas[0][1].op, step, *step.control_inputs)}
+        self._straight = len(places) == 1 and "/job:ps" in places.pop()
         self._window = getattr(task.flags, "window", 1)
         self._local_step = 0
         again = int(os.environ.get("TASK_RESTARTS", 0)) > 0
@@ -46,19 +49,19 @@ class Events(tf.train.SessionRunHook):
                 return noted[0] if noted else tf.timestamp()
 
         with tf.device(task.device):
-            local = tf.stack([*map(clock, milestones), tf.cast(loss, tf.float64)])
-        with tf.device(number.device):  # what comes from there comes in one transfer
-            out = clock([number]) - clock([pulled_at])
-            counts = tf.stack([number, pulled_at, tf.cast(1e6 * out, tf.int64)])
+            local = [*map(clock, milestones), tf.identity(loss)]
+        with tf.device(number.device):
+            counts = [number, pulled_at, clock([pulled_at]), clock([number])]
         return local, counts
 
     def after_create_session(self, session, coord):
         """Also after a recovery."""
         self._chain.prepare(session)
+        self._pushed = [math.inf] * len(self._lines)  # when, of each replica; not yet
 
     def before_run(self, run_context):
         self._began = time.time()
-        return tf.train.SessionRunArgs(self._fetches)
+        return tf.train.SessionRunArgs(self._chain.values)
 
     def after_run(self, run_context, run_values):
         self._note([run_values.results])
@@ -78,7 +81,11 @@ class Events(tf.train.SessionRunHook):
         for k, lines in enumerate(self._lines):
             began = self._began
             for i, fetched in enumerate(steps):
-                (*before, computed, loss), (number, pulled_at, out) = fetched[2 * k :][:2]
+                (*before, computed, loss), counts = fetched[2 * k :][:2]
+                number, pulled_at = counts[:2].astype(int)
+                read, pushed = counts[2:]
+                gap = 0.0 if i and self._straight else max(0.0, read - self._pushed[k])
+                self._pushed[k] = pushed
                 if len(before) == 2:
                     began = min(before)
                 pulled = before[-1] if before else began
@@ -90,8 +97,9 @@ class Events(tf.train.SessionRunHook):
                     f'{{"time": {over:.6f}, "local_step": {local_step + i * self._window}, '
                     f'"global_step": {number + 1}, "loss": {json.dumps(float(loss))}, '
                     f'"staleness": {number - pulled_at}, "pulled_at": {pulled_at}, '
-                    f'"out": {out / 1e6}, "pull": {max(0, pulled - began):.6f}, '
-                    f'"compute": {computed - pulled:.6f}, "push": {over - computed:.6f}}}\n'
+                    f'"gap": {gap:.6f}, "out": {pushed - read:.6f}, '
+                    f'"pull": {max(0, pulled - began):.6f}, "compute": {computed - pulled:.6f}, '
+                    f'"push": {over - computed:.6f}}}\n'
                 )
                 began = over
         self._local_step += self._window * len(steps)

@@ -135,7 +135,7 @@ def staleness(axes, measured: dict) -> None:
     axes.bar(list(counts), [n / total for n in counts.values()], color=PS, width=0.7)
     axes.axvline(measured["mean"], color=ACCURACY, ls="--", label=f"mean {measured['mean']:.2f}")
     if measured["theory"]:
-        label = f"(n - 1) x share of a step between them: {measured['theory']:.2f}"
+        label = f"(n - 1) x share of the cycle: {measured['theory']:.2f}"
         axes.axvline(measured["theory"], color=NETWORK, ls=":", label=label)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
     axes.set_xlim(-0.6, max([1, *counts]) + 0.6)

@@ -6,16 +6,17 @@ far), `global_step` (which update of the global parameters the step made), `loss
 (updates by others between its pull and its push), `pulled_at` (updates there had been at the pull),
 and the seconds it took to `pull`, `compute` and `push`. Of steps made in one call of the session,
 the way from one gradient to the next is halved into push and pull; who waits for others pushes for
-as long as it pulls. `out` are the seconds between the pull and
-the push, by the clock of the ps.
+as long as it pulls. By the clock of the ps, `out` are the seconds between the pull and the push,
+and `gap` those between the push before and this pull: 0 for the first step, and where the ps, in
+one call, went straight on from one to the other.
 """
 
 import datetime
 import importlib.metadata
+import itertools
 import json
 import os
 import platform
-import statistics
 import time
 from collections import Counter
 from pathlib import Path
@@ -177,14 +178,19 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict], size: i
 
 
 def _theory(events: list[list[dict]]) -> float:
-    """The mean staleness of equal workers: n - 1, times the share of a step that lies between its
-    pull and its push, in the mean over all steps."""
-    shares = [
-        min(1.0, event["out"] / max(1e-9, event["pull"] + event["compute"] + event["push"]))
-        for mine in events
-        for event in mine
-    ]
-    return (len(events) - 1) * statistics.mean(shares) if shares else 0.0
+    """The mean staleness of equal workers: n - 1, times the share of a cycle (from pull to pull)
+    that lies between pull and push. The share is the mean over all cycles, each weighing as much
+    as the updates that others made in it: for every one of them it is the chance to come in that
+    part of the cycle. So a pause counts for as much as went on in it."""
+    seen = met = 0.0
+    for mine in events:
+        for event, following in itertools.pairwise(mine):
+            others = following["pulled_at"] - event["pulled_at"] - 1
+            cycle = event["out"] + following["gap"]
+            if others > 0 and cycle > 0:  # a ps that came back counts from its checkpoint again
+                seen += others
+                met += others * event["out"] / cycle
+    return (len(events) - 1) * met / seen if seen else 0.0
 
 
 def versions() -> dict[str, str]:

@@ -35,7 +35,7 @@ class Rounds(tf.train.SessionRunHook):
         """
         self.close = close
         self._task = task
-        self._chain = Chain(release.op, [number, who], "rounds")
+        self._chain = Chain(release.op, [[number, who]], "rounds")
         self._global_step = tf.train.get_global_step().read_value()
 
     def after_create_session(self, session, coord):
@@ -50,7 +50,7 @@ class Rounds(tf.train.SessionRunHook):
             self._chain.prepare(session)
             with open(path, "a", encoding="utf-8") as file:
                 while done < steps and not coord.should_stop():
-                    for number, who in self._chain.run(at_most=steps - done):
+                    for ((number, *who),) in self._chain.run(at_most=steps - done):
                         done = int(number) + 1
                         workers = [k for k, there in enumerate(who) if there]
                         line = {"time": time.time(), "global_step": done, "workers": workers}

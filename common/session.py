@@ -44,9 +44,13 @@ def next_update(global_step: tf.Variable, flags, after: list[tf.Tensor]) -> tf.T
         int64 scalar.
     """
     with tf.device(global_step.device), tf.control_dependencies(after):
-        return tf.raw_ops.ResourceCountUpTo(
-            resource=global_step.handle, limit=flags.steps, T=tf.int64
-        )
+        now = tf.timestamp()
+        with tf.control_dependencies([now]):
+            number = tf.raw_ops.ResourceCountUpTo(
+                resource=global_step.handle, limit=flags.steps, T=tf.int64
+            )
+    tf.add_to_collection(copies.noted_at(number), now)
+    return number
 
 
 @contextlib.contextmanager

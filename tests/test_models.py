@@ -295,6 +295,9 @@ def cluster_of_two_ps(private: bool) -> dict:
     with tf.device("/job:worker/task:0"):
         pulled = copies.pull(params)
         pushed = copies.push([w + 1 for w in pulled], params)
+        with tf.device(params[2].device):  # the first ps
+            news = params[2].assign_add(tf.ones(params[2].shape))
+        renewed = copies.pull(params, after=news)
     assigned = [param.assign(value) for param, value in zip(params, pushed, strict=True)]
 
     seen = {
@@ -326,6 +329,8 @@ def cluster_of_two_ps(private: bool) -> dict:
         seen["before"], seen["pulled"], seen["pushed"] = map(values, (params, pulled, pushed))
         seen["pull"], seen["pull and push"] = transfers(pulled), transfers(assigned)
         seen["after"] = values(params)
+        seen["renewed"] = [values(renewed) for _ in range(20)]
+        seen["pull after"] = transfers(renewed)
     return seen
 
 
@@ -361,6 +366,13 @@ def test_pull_brings_the_values_here_in_order(seen):
         np.testing.assert_array_equal(pulled, before)
 
 
+def test_a_pull_waits_for_what_comes_before_it_on_the_same_ps(seen):
+    for i, renewed in enumerate(seen["renewed"], 1):
+        expected = [np.float32(after) + i * (k == 2) for k, after in enumerate(seen["after"])]
+        for value, right in zip(renewed, expected, strict=True):
+            np.testing.assert_allclose(value, right, rtol=1e-6)
+
+
 def test_push_lays_each_value_beside_its_parameter(seen):
     assert seen["pushed devices"] == seen["param devices"]
     assert seen["pushed shapes"] == SHAPES
@@ -374,5 +386,5 @@ def test_a_pull_and_a_push_are_one_transfer_for_each_parameter_server(seen):
     ps = [task.replace("/task", "/replica:0/task") for task in PS]
     worker = WORKER.replace("/task", "/replica:0/task")
     down, up = [[name, worker] for name in ps], [[worker, name] for name in ps]
-    assert seen["pull"] == sorted(down)
+    assert seen["pull"] == seen["pull after"] == sorted(down)
     assert seen["pull and push"] == sorted(down + up)

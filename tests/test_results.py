@@ -1,0 +1,83 @@
+"""What the summary makes of the events."""
+
+import heapq
+import itertools
+
+import numpy as np
+import pytest
+
+from common import results
+
+
+def simulated(cycles, steps: int) -> list[list[dict]]:
+    """Events of workers that pull, push after `out` seconds, and pull again after `gap` more.
+
+    Args:
+        cycles: of each worker, a function from the time to the next (out, gap).
+        steps: updates of all workers together.
+    """
+    updates = 0
+    events: list[list[dict]] = [[] for _ in cycles]
+    due: list = [(0.0, k, "pull", None) for k in range(len(cycles))]
+    gaps = [0.0] * len(cycles)
+    while updates < steps:
+        time, k, what, event = heapq.heappop(due)
+        if what == "pull":
+            out, gap = cycles[k](time)
+            event = {"pulled_at": updates, "out": out, "gap": gaps[k]}
+            gaps[k] = gap
+            heapq.heappush(due, (time + out, k, "push", event))
+        else:
+            event["staleness"] = updates - event["pulled_at"]
+            events[k].append(event)
+            updates += 1
+            heapq.heappush(due, (time + gaps[k], k, "pull", None))
+    return events
+
+
+def test_theory_of_equal_workers_is_their_number_times_the_share():
+    """n - 1 where the next pull follows at once; three workers' share of 3/4 makes 1.5."""
+    rng = np.random.default_rng(0)
+    for gap, expected in ((0.0, 2.0), (1.0, 1.5)):
+        events = simulated([lambda now, gap=gap: (rng.exponential(3), gap)] * 3, 20_000)
+        assert results._theory(events) == pytest.approx(expected, rel=0.03)
+
+
+@pytest.mark.parametrize("workers", [2, 4, 8])
+@pytest.mark.parametrize("kind", ["late", "pauses", "straggler"])
+def test_theory_is_the_mean_staleness_also_of_workers_that_pause(workers, kind):
+    """Workers that begin one after the other, that stop now and then, or of which one is slow: the
+    ways in which a real run is not the even one of the textbook."""
+    rng = np.random.default_rng(workers)
+
+    def worker(k):
+        waits = itertools.count()
+
+        def cycle(now):
+            out, gap = rng.gamma(4, 0.25), rng.gamma(2, 0.2)
+            if kind == "late" and next(waits) == 0:
+                return 0.01, 40.0 * k
+            if kind == "pauses" and next(waits) % 10 == 0:
+                gap += 15.0
+            if kind == "straggler" and k == 0:
+                out *= 12
+            return out, gap
+
+        return cycle
+
+    events = simulated([worker(k) for k in range(workers)], 400 * workers)
+    measured = np.mean([event["staleness"] for mine in events for event in mine])
+    assert results._theory(events) == pytest.approx(measured, rel=0.05)
+
+
+def test_theory_of_a_worker_alone_is_nothing():
+    assert results._theory(simulated([lambda now: (1.0, 1.0)], 10)) == 0
+    assert results._theory([[], []]) == 0
+
+
+def test_theory_leaves_out_a_count_that_went_back():
+    """A ps that was lost counts from its checkpoint again."""
+    even = [{"pulled_at": at, "out": 3.0, "gap": 1.0} for at in (0, 2, 4, 6)]
+    lost = [*even, {"pulled_at": 2, "out": 3.0, "gap": 9.0}, *even[2:]]
+    assert results._theory([even, even]) == pytest.approx(0.75)
+    assert results._theory([lost, even]) == pytest.approx(0.75)
