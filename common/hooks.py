@@ -93,6 +93,8 @@ class Events(tf.train.SessionRunHook):
                 if i + 1 < len(steps):  # what follows is the way there and, with the next, back
                     way = steps[i + 1][2 * k][0] - computed
                     over = computed + (0, way / 2, min(way, pulled - began))[len(before)]
+                if not before:  # nothing travels: what follows the gradient is computing, too
+                    computed = over
                 lines.append(
                     f'{{"time": {over:.6f}, "local_step": {local_step + i * self._window}, '
                     f'"global_step": {number + 1}, "loss": {json.dumps(float(loss))}, '

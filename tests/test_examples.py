@@ -48,6 +48,7 @@ def test_defaults_learn_the_digits_and_keep_the_contract(run, example):
     for event in events:
         assert {"time", "local_step", "global_step", "loss", "staleness"} <= set(event)
         assert event["staleness"] == event["global_step"] - 1 - event["pulled_at"] >= 0
+        assert (event["pull"] + event["push"] > 0) == (summary["ps"] > 0)
     histogram = {int(s): n for s, n in summary["staleness"]["histogram"].items()}
     stale = [event["staleness"] for event in events]
     assert histogram == {s: stale.count(s) for s in set(stale)}
@@ -86,6 +87,7 @@ def test_threads_keep_the_contract(run):
     every = [event for k in range(3) for event in finished.events(k)]
     assert sorted(event["global_step"] for event in every) == list(range(1, 2001))
     assert min(len(finished.events(k)) for k in range(3)) > 50
+    assert not any(event["pull"] + event["push"] for event in every)  # nothing travels
     assert summary["examples"] == 2000 * 32
     assert summary["test_accuracy"] >= 0.95
 
