@@ -1,6 +1,6 @@
 """Local copies of global parameters, and the way back: pull and push.
 
-A transfer costs nearly the same whether it carries little or less, so everything that travels
+A transfer costs nearly the same whether it carries little or nothing, so everything that travels
 between this worker and one ps travels as one flat tensor.
 """
 
@@ -50,8 +50,8 @@ def local(params: list[tf.Variable], value: float = 0.0) -> list[tf.Variable]:
 def pull(params: list[tf.Variable], after: tf.Tensor | None = None) -> list[tf.Tensor]:
     """w <- w~: the parameters' values on the current device, in the same order and shapes.
 
-    `after`, the count of the updates so far, is read before the parameters are: so the staleness
-    misses no update that w does not hold. (A ps waits for its own count, not for another ps.)
+    `after`, the count of the updates so far, is read before the parameters on the same ps are: so
+    the staleness misses none that is counted later. (No ps waits for another one.)
     """
     w: list = [None] * len(params)
     arrived = {}

@@ -57,7 +57,7 @@ class Events(tf.train.SessionRunHook):
     def after_create_session(self, session, coord):
         """Also after a recovery."""
         self._chain.prepare(session)
-        self._pushed = [math.inf] * len(self._lines)  # when, of each replica; not yet
+        self._pushed = [None] * len(self._lines)  # when, of each replica
 
     def before_run(self, run_context):
         self._began = time.time()
@@ -84,7 +84,9 @@ class Events(tf.train.SessionRunHook):
                 (*before, computed, loss), counts = fetched[2 * k :][:2]
                 number, pulled_at = counts[:2].astype(int)
                 read, pushed = counts[2:]
-                gap = 0.0 if i and self._straight else max(0.0, read - self._pushed[k])
+                gap = None if self._pushed[k] is None else round(max(0, read - self._pushed[k]), 6)
+                if i and self._straight:
+                    gap = 0.0
                 self._pushed[k] = pushed
                 if len(before) == 2:
                     began = min(before)
@@ -99,7 +101,7 @@ class Events(tf.train.SessionRunHook):
                     f'{{"time": {over:.6f}, "local_step": {local_step + i * self._window}, '
                     f'"global_step": {number + 1}, "loss": {json.dumps(float(loss))}, '
                     f'"staleness": {number - pulled_at}, "pulled_at": {pulled_at}, '
-                    f'"gap": {gap:.6f}, "out": {pushed - read:.6f}, '
+                    f'"gap": {json.dumps(gap)}, "out": {pushed - read:.6f}, '
                     f'"pull": {max(0, pulled - began):.6f}, "compute": {computed - pulled:.6f}, '
                     f'"push": {over - computed:.6f}}}\n'
                 )

@@ -5,10 +5,11 @@ One line of `events-worker-K.jsonl` is one step (one window, in the window schem
 far), `global_step` (which update of the global parameters the step made), `loss`, `staleness`
 (updates by others between its pull and its push), `pulled_at` (updates there had been at the pull),
 and the seconds it took to `pull`, `compute` and `push`. Of steps made in one call of the session,
-the way from one gradient to the next is halved into push and pull; who waits for others pushes for
-as long as it pulls. By the clock of the ps, `out` are the seconds between the pull and the push,
-and `gap` those between the push before and this pull: 0 for the first step, and where the ps, in
-one call, went straight on from one to the other.
+the way from one gradient to the arrival of the next parameters is halved into push and pull; where
+one waits for others in between, the push is taken to be as long as the pull. By the clock of the
+ps, `out` are the seconds between the pull and the push, and `gap` those between the push before and
+this pull: 0 where the ps, in one call, went straight on from one to the other, null for the first
+step of a session.
 """
 
 import datetime
@@ -17,6 +18,7 @@ import itertools
 import json
 import os
 import platform
+import statistics
 import time
 from collections import Counter
 from pathlib import Path
@@ -178,19 +180,18 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict], size: i
 
 
 def _theory(events: list[list[dict]]) -> float:
-    """The mean staleness of equal workers: n - 1, times the share of a cycle (from pull to pull)
-    that lies between pull and push. The share is the mean over all cycles, each weighing as much
-    as the updates that others made in it: for every one of them it is the chance to come in that
-    part of the cycle. So a pause counts for as much as went on in it."""
-    seen = met = 0.0
+    """The mean staleness if the updates of others came evenly over each cycle, from pull to pull:
+    of those that came in it, the share of the cycle that lies between pull and push. Of equal
+    workers n - 1 come in a cycle, which makes n - 1 times that share; and a pause counts for as
+    much as went on in it."""
+    expected = []
     for mine in events:
         for event, following in itertools.pairwise(mine):
-            others = following["pulled_at"] - event["pulled_at"] - 1
-            cycle = event["out"] + following["gap"]
-            if others > 0 and cycle > 0:  # a ps that came back counts from its checkpoint again
-                seen += others
-                met += others * event["out"] / cycle
-    return (len(events) - 1) * met / seen if seen else 0.0
+            if following["gap"] is not None:
+                others = following["pulled_at"] - event["pulled_at"] - 1
+                cycle = event["out"] + following["gap"]
+                expected.append(others * event["out"] / cycle if cycle else 0.0)
+    return statistics.mean(expected) if expected else 0.0
 
 
 def versions() -> dict[str, str]:
