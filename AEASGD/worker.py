@@ -1,19 +1,18 @@
 """AEASGD: asynchronous elastic averaging (Zhang, Choromanska, LeCun 2015, arXiv 1412.6651, Alg. 1).
 
-Every worker, again and again, waiting for nobody:
+Each worker repeats, and waits for nobody:
 
     pull   w~, and with x = w:  e = alpha (x - w~),  w <- w - e
     push   w~ <- w~ + e
     local  T times on a fresh mini-batch:  w <- w - eta g,  the first g at x, the others at w
 
-Each worker keeps its own w for ever; alpha is --moving_rate.
+Each worker keeps its own w throughout; alpha is --moving_rate.
 """
 
-from common import cluster, data, models, session  # ours; first: quietens TensorFlow
-from common import copies
+from common import cluster, copies, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-# Of the flags; "steps" counts the updates of all workers together.
+# Defaults of this example's flags; --steps counts the updates of all workers together.
 DEFAULTS = {
     "workers": 2,
     "ps": 1,
@@ -32,25 +31,24 @@ flags = task.flags
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
 # 3. The global parameters w~, and the count of their updates, live on the parameter servers.
-on_ps = tf.train.replica_device_setter(cluster=task.cluster)
-with tf.device(on_ps):
+with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
 
 with tf.device(task.device):
     # 4. This worker's shard of the data: examples k, k + n, k + 2n, ... for worker k of n.
-    next_batch = data.batches(flags, worker=task.index, workers=task.workers)
+    next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
     # 5. The scheme. This worker's own w, equal to w~ when the session begins.
     own = copies.local(params)
-    begin = [w.assign(p) for w, p in zip(own, copies.pull(params))]
+    first, _ = copies.pull(params, global_step)
+    begin = [w.assign(value) for w, value in zip(own, first)]
 
-    # Pull w~; with x = w: e = alpha (x - w~)
-    pulled_at = session.updates_so_far(global_step)  # to measure the staleness
-    pulled = copies.pull(params, after=pulled_at)
+    # Pull w~, which holds the first pulled_at updates; with x = w: e = alpha (x - w~)
+    pulled, pulled_at = copies.pull(params, global_step)
     x = [w.read_value() for w in own]
-    update = [flags.moving_rate * (w - center) for w, center in zip(x, pulled)]
-    pushed = copies.push(update, params)
+    e = [flags.moving_rate * (p - center) for p, center in zip(x, pulled)]
+    arrived = copies.push(e, params)
 
     # w <- w - e; T local steps, each on a fresh batch: w <- w - eta g, the first g at x
     def local_step(t, loss, w, at):
@@ -61,22 +59,18 @@ with tf.device(task.device):
     def more(t, *_):
         return t < flags.window
 
-    start = 0, 0.0, [p - e for p, e in zip(x, update)], x
+    start = 0, 0.0, [p - q for p, q in zip(x, e)], x
     _, loss, w, _ = tf.while_loop(more, local_step, start, parallel_iterations=1)
     keep = [variable.assign(value) for variable, value in zip(own, w)]
 
-# Push: w~ <- w~ + e, whenever it arrives; nobody waits.
-# Count first: next_update takes the next number of global_step and ends the session after --steps,
-# so that no update too many is applied. Hence no global_step in apply_gradients.
-number = session.next_update(global_step, flags, after=[pulled_at, *pushed])
-with tf.control_dependencies([number]):
-    apply = [p.assign_add(e) for p, e in zip(params, pushed)]
-step = tf.group(*apply, *keep)
+# Push: w~ <- w~ + e, on arrival. The ps numbers the updates 0, 1, ... and stops after --steps.
+with session.next_update(global_step, flags, after=arrived) as number:
+    exchange = [p.assign_add(q) for p, q in zip(params, arrived)]
+step = tf.group(*exchange, *keep)
 
-# 6. The session, with TensorFlow's standard hooks.
-measured = loss, number, pulled_at, (pulled, keep)
-with session.training(task, server, params, step, measured, begin) as sess:
-    # 7. The loop: every step computes the whole graph anew, with a fresh batch and a fresh pull;
-    # while it takes less than 10 ms, a run makes several of them (common/chain.py).
-    while not sess.should_stop():
-        sess.run(step)
+# 6. The session: TensorFlow's monitored session with its standard hooks.
+with session.training(
+    task, server, params, step, loss=loss, number=number, pulled_at=pulled_at, begin=begin
+) as sess:
+    while not sess.should_stop():  # 7. The loop
+        sess.run(step)  # the whole graph once: a fresh pull, a fresh batch

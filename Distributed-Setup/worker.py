@@ -1,6 +1,6 @@
 """Distributed-Setup: the parameters live on a parameter server, and one worker trains them.
 
-Again and again:
+The worker repeats:
 
     pull   w <- w~                                                              # NEW:
            g = gradient of the mean loss on a fresh mini-batch, at w
@@ -9,11 +9,10 @@ Again and again:
 Each line marked NEW is there, or is as it is, because of the distribution.
 """
 
-from common import cluster, data, models, session  # ours; first: quietens TensorFlow
-from common import copies  # NEW: local copies of global parameters
+from common import cluster, copies, data, models, session  # NEW: copies of global parameters
 import tensorflow.compat.v1 as tf
 
-# Of the flags; "steps" counts the updates of all workers together.
+# Defaults of this example's flags; --steps counts the updates of all workers together.
 DEFAULTS = {"workers": 1, "ps": 1, "steps": 2000, "learning_rate": 0.2}  # NEW: one ps
 
 # 1. Who am I? The flags, or TF_CONFIG, say which task of which cluster.
@@ -25,8 +24,7 @@ flags = task.flags
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)  # NEW: mine
 
 # 3. The global parameters w~, and the count of their updates, live on the parameter servers.
-on_ps = tf.train.replica_device_setter(cluster=task.cluster)  # NEW: variables go to the ps in turn
-with tf.device(on_ps):  # NEW: without it they would be this worker's own
+with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):  # NEW: not my own
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
 
@@ -34,24 +32,25 @@ with tf.device(task.device):  # NEW: this worker computes
     # 4. The data.
     next_batch = data.batches(flags)
 
-    # 5. The scheme. Pull: w <- w~
-    pulled_at = session.updates_so_far(global_step)  # to measure the staleness
-    w = copies.pull(params, after=pulled_at)  # NEW: one transfer from each ps
+    # 5. The scheme. Pull: w <- w~, which holds the first pulled_at updates.
+    w, pulled_at = copies.pull(params, global_step)  # NEW: one transfer from each ps
     loss, grads = models.gradients(flags.model, w, next_batch())  # NEW: at w
-    pushed = copies.push(grads, params)  # NEW: one transfer to each ps; applied below
+    arrived = copies.push(grads, params)  # NEW: one transfer to each ps
 
-# Push: w~ <- w~ - eta g, computed by the ps on which each parameter lives.
-optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate, use_locking=True)  # NEW: locked
-# Count first: next_update takes the next number of global_step and ends the session after --steps,
-# so that no update too many is applied. Hence no global_step in apply_gradients.
-number = session.next_update(global_step, flags, after=[pulled_at, *pushed])  # NEW: arrived
-with tf.control_dependencies([number]):
-    step = optimizer.apply_gradients(zip(pushed, params))  # NEW: what has arrived
+# Push: w~ <- w~ - eta g, on arrival. The ps numbers the updates 0, 1, ... and stops after --steps.
+optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
+with session.next_update(global_step, flags, after=arrived) as number:  # NEW: after they arrived
+    step = optimizer.apply_gradients(zip(arrived, params))  # NEW: on the ps of each parameter
 
-# 6. The session, with TensorFlow's standard hooks.
-measured = loss, number, pulled_at, (w, grads)  # NEW: when it was pulled
-with session.training(task, server, params, step, measured) as sess:  # NEW:
-    # 7. The loop: every step computes the whole graph anew, with a fresh batch and a fresh pull;
-    # while it takes less than 10 ms, a run makes several of them (common/chain.py).
-    while not sess.should_stop():
-        sess.run(step)
+# 6. The session: TensorFlow's monitored session with its standard hooks.
+with session.training(  # NEW:
+    task,
+    server,
+    params,
+    step,
+    loss=loss,
+    number=number,
+    pulled_at=pulled_at,  # NEW: the server
+) as sess:  # NEW:
+    while not sess.should_stop():  # 7. The loop
+        sess.run(step)  # the whole graph once: a fresh pull, a fresh batch

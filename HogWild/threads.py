@@ -1,7 +1,7 @@
 """HogWild! as its paper has it: n threads of one process update parameters in shared memory,
 without locks (Niu et al. 2011, arXiv 1106.5730). `bash run.sh --threads N`
 
-Every thread, again and again, waiting for nobody:
+Each thread repeats, and waits for nobody:
 
     g = gradient of the mean loss on a fresh mini-batch of its own shard, at w as it is just now
     w <- w - eta g
@@ -9,10 +9,10 @@ Every thread, again and again, waiting for nobody:
 
 import threading
 
-from common import cluster, data, models, session  # ours; first: quietens TensorFlow
+from common import cluster, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-# Of the flags; "steps" counts the updates of all threads together.
+# Defaults of this example's flags; --steps counts the updates of all threads together.
 DEFAULTS = {"ps": 0, "steps": 2000, "learning_rate": 0.2, "threads": 2}
 
 # 1. Who am I? Without a cluster: the only process.
@@ -21,11 +21,11 @@ task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 
 # 3. The parameters, and the count of their updates, in the memory that all threads share. Resource
-# variables, TensorFlow's usual kind, take a lock for a dense update whatever use_locking says.
+# variables, TensorFlow's usual kind, would take a lock for each dense update.
 with tf.variable_scope("", use_resource=False):
     params = models.create(flags)
 global_step = tf.train.get_or_create_global_step()
-optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate, use_locking=False)
+optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
 
 
 def replica(k):
@@ -37,10 +37,9 @@ def replica(k):
     pulled_at = session.updates_so_far(global_step)  # before w is read, to measure the staleness
     with tf.control_dependencies([pulled_at]):
         loss, grads = models.gradients(flags.model, params, next_batch())
-    number = session.next_update(global_step, flags, after=[pulled_at, *grads])
-    with tf.control_dependencies([number]):
+    with session.next_update(global_step, flags, after=grads) as number:
         step = optimizer.apply_gradients(zip(grads, params))
-    return step, (loss, number, pulled_at, [grads])
+    return {"step": step, "loss": loss, "number": number, "pulled_at": pulled_at}
 
 
 replicas = [replica(k) for k in range(flags.threads)]
@@ -49,14 +48,14 @@ replicas = [replica(k) for k in range(flags.threads)]
 task.config.inter_op_parallelism_threads = -1
 
 # 6. One session for all threads, with TensorFlow's standard hooks in the first of them.
-with session.training(task, None, params, *replicas[0], threads=replicas[1:]) as sess:
+with session.training(task, None, params, **replicas[0], replicas=replicas[1:]) as sess:
     coordinator = tf.train.Coordinator()
 
     # 7. The loop of thread k; whoever finds --steps updates made stops the others.
     def loop(k):
         with coordinator.stop_on_exception():
             while not (sess.should_stop() or coordinator.should_stop()):
-                sess.run(replicas[k][0], replica=k)
+                sess.run(replicas[k]["step"])
             coordinator.request_stop()
 
     threads = [threading.Thread(target=loop, args=[k]) for k in range(1, flags.threads)]

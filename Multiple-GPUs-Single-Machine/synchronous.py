@@ -1,22 +1,22 @@
 """Several GPUs of one machine, synchronously: a worker process for each, as in Synchronous-SGD.
 
-Every worker, on a GPU of its own, again and again:
+Each worker, on its own GPU, repeats:
 
-    wait   for a token of its own: it says how many updates there have been
+    wait   for its token: how many updates there have been
     pull   w <- w~
            g_k = gradient of the mean loss on a fresh mini-batch of its own shard, at w
     push   g_k, together with the token
 
-The chief besides, again and again: it takes the n gradients of this update, one from each worker;
+The chief, beside its own training, repeats: it gathers the n gradients of this round; then
 
     w~ <- w~ - eta / n sum_k g_k,  and every worker gets a token
 """
 
-from common import cluster, data, models, session  # ours; first: quietens TensorFlow
-from common import copies
+from common import cluster, copies, data, models, session  # import first: quiet start-up
+from common.training.rounds import Rounds
 import tensorflow.compat.v1 as tf
 
-# Of the flags; "workers": None is one for each GPU; "steps" counts the updates.
+# Defaults of this example's flags; "workers": None is one for each GPU; --steps counts updates.
 DEFAULTS = {
     "workers": None,
     "ps": 1,
@@ -45,81 +45,33 @@ print(task.name, "computes on", gpus[task.index % len(gpus)].name if gpus else "
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
 # 3. The global parameters w~, and the count of their updates, live on the parameter servers.
-on_ps = tf.train.replica_device_setter(cluster=task.cluster)
-with tf.device(on_ps):
+with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
 
-# On the ps, too: a queue of tokens for each worker, and one of the gradients that have arrived.
-with tf.device(global_step.device):
-    tokens = [
-        tf.FIFOQueue(-1, tf.int64, [[]], shared_name=f"tokens-{k}") for k in range(task.workers)
-    ]
-    kinds = [(tf.int32, []), (tf.int64, []), *[(p.dtype.base_dtype, p.shape) for p in params]]
-    arrived = tf.FIFOQueue(task.workers, *zip(*kinds), shared_name="gradients")
-
-    def give(queues, updates):
-        """A token for each queue; after the last update none is left, which ends who waits."""
-        return tf.cond(
-            updates < flags.steps,
-            lambda: tf.group(*[queue.enqueue(updates) for queue in queues]),
-            lambda: tf.group(*[queue.close() for queue in queues]),
-        )
-
-    # Wait: a worker that is late finds several tokens, of which only the newest counts.
-    first = tokens[task.index].dequeue()
-    with tf.control_dependencies([first]):
-        others = tokens[task.index].dequeue_many(tokens[task.index].size())
-    token = tf.reduce_max(tf.concat([[first], others], axis=0))
+# The machine that makes the workers wait for each other (common/training/rounds.py), also there.
+rounds = Rounds(task, params, global_step)
 
 with tf.device(task.device):
     # 4. This worker's shard of the data: examples k, k + n, k + 2n, ... for worker k of n.
-    next_batch = data.batches(flags, worker=task.index, workers=task.workers)
+    next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. Pull: w <- w~
-    updates = tf.identity(token)
-    with tf.control_dependencies([token]):
-        w = copies.pull(params)
-    with tf.control_dependencies([updates]):
-        batch = next_batch()
-    loss, grads = models.gradients(flags.model, w, batch)
-    pushed = copies.push(grads, params, global_step.device)
+    # 5. The scheme. Wait for a token, then pull: w <- w~
+    token = rounds.wait()
+    w, _ = copies.pull(params, global_step, after=token)
+    loss, grads = models.gradients(flags.model, w, next_batch())
+    step = rounds.push(grads, token)
 
-# Push: the gradient waits on the ps until the others have arrived.
-with tf.device(global_step.device):
-    step = arrived.enqueue([task.index, token, *pushed])
+# The update, by a thread of the chief: w~ <- w~ - eta / n sum_k g_k, then new tokens.
+total = rounds.gather(flags.workers)  # sum_k g_k
+optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate / flags.workers)
+with session.next_update(global_step, flags, after=total) as number:
+    update = optimizer.apply_gradients(zip(total, params))
+rounds.release(update, number)
 
-    # The update. One gradient of it from each worker counts; late ones are dropped.
-    now = global_step.read_value()
-
-    def take_one(who, total):
-        worker, at, *gradient = arrived.dequeue()
-        counts = tf.equal(at, now) & ~who[worker]
-        total = tf.cond(counts, lambda: [s + g for s, g in zip(total, gradient)], lambda: total)
-        return who | (tf.one_hot(worker, task.workers, counts, False)), total
-
-    def missing(who, _):
-        return tf.math.count_nonzero(who) < task.workers
-
-    start = tf.zeros([task.workers], tf.bool), [tf.zeros(p.shape) for p in params]
-    who, total = tf.while_loop(missing, take_one, start, parallel_iterations=1)
-    update = [s / task.workers for s in total]  # 1/n sum_k g_k
-
-# w~ <- w~ - eta / n sum_k g_k, then a token for everybody
-optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
-number = session.next_update(global_step, flags, after=update)
-with tf.device(global_step.device), tf.control_dependencies([number]):
-    apply = optimizer.apply_gradients(zip(update, params))
-with tf.device(global_step.device), tf.control_dependencies([apply]):
-    release = give(tokens, number + 1)
-rounds = session.Rounds(task, number, who, release, tf.group(*[queue.close() for queue in tokens]))
-# Everybody begins with a token, too; when the chief is started again, everybody with a new one.
-begin = [give(tokens if task.is_chief else [tokens[task.index]], now)]
-
-# 6. The session, with TensorFlow's standard hooks.
-measured = loss, updates, updates, ([updates], w, grads)
-with session.training(task, server, params, step, measured, begin, rounds) as sess:
-    # 7. The loop: every step computes the whole graph anew, with a fresh batch and a fresh pull;
-    # while it takes less than 10 ms, a run makes several of them (common/chain.py).
-    while not sess.should_stop():
-        sess.run(step)
+# 6. The session: TensorFlow's monitored session with its standard hooks.
+with session.training(
+    task, server, params, step, loss=loss, number=token, pulled_at=token, rounds=rounds
+) as sess:
+    while not sess.should_stop():  # 7. The loop
+        sess.run(step)  # the whole graph once: a token, a fresh pull, a fresh batch

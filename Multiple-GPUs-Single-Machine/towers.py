@@ -1,16 +1,16 @@
 """Several GPUs of one machine from one process: a tower for each, averaged gradients.
 
-Again and again, in one step of one session:
+It repeats, in one step of one session:
 
-    tower k, on a GPU of its own:
+    tower k, on its own GPU:
         g_k = gradient of the mean loss on a fresh mini-batch of its own shard, at w
     w <- w - eta / n sum_k g_k
 """
 
-from common import cluster, data, models, session  # ours; first: quietens TensorFlow
+from common import cluster, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-# Of the flags; "workers": None is one for each GPU; "steps" counts the updates.
+# Defaults of this example's flags; "workers": None is one for each GPU; --steps counts updates.
 DEFAULTS = {
     "workers": None,
     "ps": 0,
@@ -40,7 +40,6 @@ print("towers on", *devices, flush=True)
 with tf.device("/cpu:0"):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
-    pulled_at = session.updates_so_far(global_step)
 
 
 def tower(k):
@@ -56,18 +55,15 @@ def tower(k):
 
 losses, gradients = zip(*[tower(k) for k in range(flags.workers)])
 
-# w <- w - eta / n sum_k g_k
+# w <- w - eta / n sum_k g_k. The updates are numbered 0, 1, ...; training stops after --steps.
 with tf.device("/cpu:0"):
-    update = [tf.add_n(of_all) / flags.workers for of_all in zip(*gradients)]  # 1/n sum_k g_k
-    number = session.next_update(global_step, flags, after=[pulled_at, *update])
-    optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
-    with tf.control_dependencies([number]):
-        step = optimizer.apply_gradients(zip(update, params))
+    total = [tf.add_n(of_all) for of_all in zip(*gradients)]  # sum_k g_k
+optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate / flags.workers)
+with session.next_update(global_step, flags, after=total) as number:
+    step = optimizer.apply_gradients(zip(total, params))
 
-# 6. The session, with TensorFlow's standard hooks.
-first, *others = [(loss, number, pulled_at, [g]) for loss, g in zip(losses, gradients)]
-with session.training(task, None, params, step, first, towers=others) as sess:
-    # 7. The loop: every step computes all towers anew, each with a fresh batch; while it takes
-    # less than 10 ms, a run makes several of them (common/chain.py).
-    while not sess.should_stop():
-        sess.run(step)
+# 6. The session: TensorFlow's monitored session with its standard hooks.
+towers = [{"step": step, "loss": loss, "number": number} for loss in losses]
+with session.training(task, None, params, **towers[0], replicas=towers[1:]) as sess:
+    while not sess.should_stop():  # 7. The loop
+        sess.run(step)  # all towers once, each with a fresh batch

@@ -1,6 +1,6 @@
 """Several GPUs of one machine, asynchronously: a worker process for each, HogWild! between them.
 
-Every worker, on a GPU of its own, waiting for nobody:
+Each worker, on its own GPU, repeats and waits for nobody:
 
     pull   w <- w~
            g = gradient of the mean loss on a fresh mini-batch of its own shard, at w
@@ -9,11 +9,10 @@ Every worker, on a GPU of its own, waiting for nobody:
 --mode synchronous runs synchronous.py instead, --mode towers runs towers.py.
 """
 
-from common import cluster, data, models, session  # ours; first: quietens TensorFlow
-from common import copies
+from common import cluster, copies, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-# Of the flags; "workers": None is one for each GPU; "steps" counts the updates of all.
+# Defaults of this example's flags; "workers": None is one for each GPU; --steps counts updates.
 DEFAULTS = {
     "workers": None,
     "ps": 1,
@@ -42,33 +41,27 @@ print(task.name, "computes on", gpus[task.index % len(gpus)].name if gpus else "
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
 # 3. The global parameters w~, and the count of their updates, live on the parameter servers.
-on_ps = tf.train.replica_device_setter(cluster=task.cluster)
-with tf.device(on_ps):
+with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
 
 with tf.device(task.device):
     # 4. This worker's shard of the data: examples k, k + n, k + 2n, ... for worker k of n.
-    next_batch = data.batches(flags, worker=task.index, workers=task.workers)
+    next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. Pull: w <- w~
-    pulled_at = session.updates_so_far(global_step)  # to measure the staleness
-    w = copies.pull(params, after=pulled_at)
+    # 5. The scheme. Pull: w <- w~, which holds the first pulled_at updates.
+    w, pulled_at = copies.pull(params, global_step)
     loss, grads = models.gradients(flags.model, w, next_batch())
-    pushed = copies.push(grads, params)
+    arrived = copies.push(grads, params)
 
-# Push: w~ <- w~ - eta g, whenever it arrives; nobody waits.
-optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate, use_locking=False)
-# Count first: next_update takes the next number of global_step and ends the session after --steps,
-# so that no update too many is applied. Hence no global_step in apply_gradients.
-number = session.next_update(global_step, flags, after=[pulled_at, *pushed])
-with tf.control_dependencies([number]):
-    step = optimizer.apply_gradients(zip(pushed, params))
+# Push: w~ <- w~ - eta g, on arrival. The ps numbers the updates 0, 1, ... and stops after --steps.
+optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
+with session.next_update(global_step, flags, after=arrived) as number:
+    step = optimizer.apply_gradients(zip(arrived, params))
 
-# 6. The session, with TensorFlow's standard hooks.
-measured = loss, number, pulled_at, (w, grads)
-with session.training(task, server, params, step, measured) as sess:
-    # 7. The loop: every step computes the whole graph anew, with a fresh batch and a fresh pull;
-    # while it takes less than 10 ms, a run makes several of them (common/chain.py).
-    while not sess.should_stop():
-        sess.run(step)
+# 6. The session: TensorFlow's monitored session with its standard hooks.
+with session.training(
+    task, server, params, step, loss=loss, number=number, pulled_at=pulled_at
+) as sess:
+    while not sess.should_stop():  # 7. The loop
+        sess.run(step)  # the whole graph once: a fresh pull, a fresh batch

@@ -4,16 +4,24 @@ import atexit
 import contextlib
 import gc
 import os
+import sys
+from typing import NoReturn
 
 # Read by TensorFlow's C++ core while it is imported: hide its notices and warnings, keep errors.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 
+def fail(message: str) -> NoReturn:
+    """Ends this process with one sentence for the user and exit code 2."""
+    print(f"error: {message}", file=sys.stderr, flush=True)
+    raise SystemExit(2)
+
+
 @contextlib.contextmanager
 def quick_import():
-    """Around the import of TensorFlow: looking for garbage in what stays takes a quarter of the
-    time, and most of the time that a process needs to end."""
+    """Around the import of TensorFlow: garbage collection takes a quarter of the import's time,
+    and most of the time that a process needs to exit."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -4,14 +4,15 @@ import argparse
 import contextlib
 import dataclasses
 import functools
-import json
 import os
 import sys
 from pathlib import Path
 
+from common import fail, quick_import
 from common import flags as command_line
-from common import network, quick_import, results
-from common.flags import fail
+from common.launch import addresses
+from common.launch.converters import number
+from common.training import results
 
 with quick_import():
     import tensorflow.compat.v1 as tf
@@ -56,7 +57,7 @@ class Task:
             defaults, _ = command_line.example_of(folder / "worker.py")
         parser = command_line.parser(defaults, f"One {job} of {folder.name}.")
         workers = WORKER_HOSTS.split(",")[0] if defaults.get("workers") == 1 else WORKER_HOSTS
-        index = command_line.number(int, 0)
+        index = number(int, 0)
         parser.add_argument("--job_name", choices=("ps", "worker"), help=f"(default: {job})")
         parser.add_argument("--task_index", type=index, metavar="K", help="(default: 0)")
         for key, hosts in (("ps", PS_HOSTS), ("worker", workers)):
@@ -86,19 +87,21 @@ class Task:
         name, index = job, 0
         said = {"ps": flags.ps_hosts, "worker": flags.worker_hosts}
         if os.environ.get("TF_CONFIG") and None in (*said.values(), flags.task_index):
-            hosts, name, index = _tf_config(os.environ["TF_CONFIG"], job)
+            from common.launch import tf_config
+
+            hosts, name, index = tf_config.parse(os.environ["TF_CONFIG"], job)
         hosts |= {key: value.split(",") for key, value in said.items() if value is not None}
         name = flags.job_name or name
         index = index if flags.task_index is None else flags.task_index
         if name != job:
             fail(f"this script is the {job}'s, but the task is a {name}: start {name}.py for it")
-        for key, addresses in hosts.items():
-            for address in addresses:
+        for key, listed in hosts.items():
+            for address in listed:
                 host, _, port = address.rpartition(":")
                 if not (host and port.isdigit() and 0 < int(port) < 65536):
                     source = "TF_CONFIG" if said[key] is None else f"--{key}_hosts"
                     fail(f"{source}: {address!r} is not host:port")
-        everyone = [address for addresses in hosts.values() for address in addresses]
+        everyone = [address for listed in hosts.values() for address in listed]
         for address in everyone:
             if everyone.count(address) > 1:
                 fail(f"two tasks have the same address {address}: give each its own")
@@ -168,37 +171,9 @@ class Task:
         Ends the process with a sentence naming the missing one after `--timeout` seconds.
         """
         for index, address in enumerate(self.hosts.get("ps", [])):
-            network.wait_for(f"ps {index}", address, self.flags.timeout)
+            addresses.wait_for(f"ps {index}", address, self.flags.timeout)
 
 
 def cores() -> int:
     """The processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-
-
-def _tf_config(text: str, job: str) -> tuple[dict[str, list[str]], str, int]:
-    """`TF_CONFIG` -> hosts, this task's job and index; a `chief` there is our worker 0."""
-    try:
-        config = json.loads(text)
-        cluster = dict(config["cluster"])
-        name, index = config["task"]["type"], int(config["task"]["index"])
-        if index < 0:
-            raise ValueError("a negative index")
-        for key, value in cluster.items():
-            if not isinstance(value, list) or not all(isinstance(a, str) for a in value):
-                raise ValueError(f"{key} is no list of addresses")
-    except (ValueError, KeyError, TypeError) as error:
-        fail(f"TF_CONFIG must read {{'cluster': {{'ps': [...], 'worker': [...]}}, 'task': "
-             f"{{'type': {job!r}, 'index': 0}}}} as JSON ({error!r})")  # fmt: skip
-    if name not in ("ps", "worker", "chief", "master"):
-        fail(f"TF_CONFIG: the examples know the task types ps, worker and chief, not {name!r}")
-    chief = cluster.pop("chief", cluster.pop("master", []))
-    if name in ("chief", "master"):
-        name = "worker"
-    elif name == "worker":
-        index += len(chief)
-    cluster["worker"] = chief + cluster.get("worker", [])
-    unknown = sorted(set(cluster) - {"ps", "worker"})
-    if unknown or not cluster.get("ps") or not cluster["worker"]:
-        fail(f"TF_CONFIG must name the jobs ps and worker (or chief), not {sorted(cluster)}")
-    return cluster, name, index

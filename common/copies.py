@@ -1,4 +1,4 @@
-"""Local copies of global parameters, and the way back: pull and push.
+"""Local copies of the global parameters, and the way back: pull and push.
 
 A transfer costs nearly the same whether it carries little or nothing, so everything that travels
 between this worker and one ps travels as one flat tensor.
@@ -8,11 +8,7 @@ import functools
 
 import tensorflow.compat.v1 as tf
 
-
-def noted_at(tensor: tf.Tensor) -> str:
-    """The graph collection that holds a time noted for `tensor`, in seconds since 1970: of a pull,
-    when it had arrived and nothing was computed yet; of a count, just before it was taken."""
-    return f"noted_at/{tensor.name}"
+from common.training import clocks
 
 
 def _by_device(params) -> dict[str, list[int]]:
@@ -31,13 +27,91 @@ def _shaped(flat: tf.Tensor, params) -> list[tf.Tensor]:
     return [tf.reshape(part, param.shape) for part, param in zip(parts, params, strict=True)]
 
 
-def local(params: list[tf.Variable], value: float = 0.0) -> list[tf.Variable]:
-    """This worker's own variables, one of each parameter's shape, on the current device.
+def pull(params: list[tf.Variable], global_step: tf.Variable, after: tf.Tensor | None = None):
+    """w <- w~: one transfer from each ps.
 
-    They are local variables: every worker has and initialises its own, and no checkpoint holds
-    them. A failure of a ps, or of this worker, brings them back to `value`.
+    Args:
+        params: the global parameters.
+        global_step: the count of their updates.
+        after: a tensor on a ps to wait for before anything is read.
+
+    Returns:
+        w, the parameters' values on the current device, in the same order and shapes; and
+        pulled_at, how many updates they hold (int64, stays on its ps). The count is read first,
+        so an update that arrives in between is in w but not in the count, never the other way.
     """
-    return [
+    first = [] if after is None else [after]
+    with tf.device(global_step.device), tf.control_dependencies(first):
+        read_at = clocks.now(first)
+        with tf.control_dependencies([read_at]):
+            pulled_at = global_step.read_value()
+    w: list = [None] * len(params)
+    there: list = [None] * len(params)
+    arrived = {}
+    for place, indices in _by_device(params).items():
+        wait = [pulled_at] if place == pulled_at.device else first  # no ps waits for another one
+        with tf.device(place), tf.control_dependencies(wait):
+            for i in indices:
+                there[i] = params[i].read_value()
+            sent = _flat([there[i] for i in indices])
+        arrived[place] = tf.identity(sent)
+    alone = [] if pulled_at.device in arrived else [pulled_at]  # a ps that holds the count only
+    arrived_at = clocks.now([*arrived.values(), *alone])
+    with tf.control_dependencies([arrived_at]):  # noted before the computing keeps all threads busy
+        for place, indices in _by_device(params).items():
+            here = [params[i] for i in indices]
+            for i, value in zip(indices, _shaped(arrived[place], here), strict=True):
+                w[i] = value
+    for tensor in (pulled_at, *first):
+        clocks.note("read", tensor, read_at)
+        clocks.note("arrived", tensor, arrived_at)
+    for value, original in zip(w, there):
+        tf.add_to_collection(f"sent/{value.name}", original)
+    return w, pulled_at
+
+
+def still_on_ps(w: list[tf.Tensor]) -> list[tf.Tensor]:
+    """The pulled values `w` where they came from, each on its ps: they need not travel back."""
+    return [tf.get_collection(f"sent/{value.name}")[0] for value in w]
+
+
+def push(values: list[tf.Tensor], params: list, device: str = "") -> list[tf.Tensor]:
+    """One transfer to each ps.
+
+    Args:
+        values: one for each parameter, of its shape.
+        params: the global parameters.
+        device: where all values go; without it, each goes where its parameter is.
+
+    Returns:
+        The values as they have arrived.
+    """
+    computed_at = clocks.now(values)
+    arrived: list = [None] * len(params)
+    places = {device: list(range(len(params)))} if device else _by_device(params)
+    for place, indices in places.items():
+        with tf.control_dependencies([computed_at]):
+            sent = _flat([values[i] for i in indices])
+        with tf.device(place):
+            parts = _shaped(tf.identity(sent), [params[i] for i in indices])
+        for i, value in zip(indices, parts, strict=True):
+            arrived[i] = value
+    for value in arrived:
+        clocks.note("computed", value, computed_at)
+    return arrived
+
+
+def local(params: list[tf.Variable], value: float = 0.0) -> list[tf.Variable]:
+    """Variables of this task's own, one of each parameter's shape, on the current device.
+
+    Call it inside `with tf.device(task.device)`: on a ps they would be one set for all workers.
+    They are local variables: each worker initialises its own, and no checkpoint holds them. A
+    failure of a ps, or of this worker, resets them to `value`.
+
+    Raises:
+        ValueError: on a ps.
+    """
+    own = [
         tf.Variable(
             functools.partial(tf.fill, param.shape, value),
             trainable=False,
@@ -45,40 +119,6 @@ def local(params: list[tf.Variable], value: float = 0.0) -> list[tf.Variable]:
         )
         for param in params
     ]
-
-
-def pull(params: list[tf.Variable], after: tf.Tensor | None = None) -> list[tf.Tensor]:
-    """w <- w~: the parameters' values on the current device, in the same order and shapes.
-
-    `after`, the count of the updates so far, is read before the parameters on the same ps are: so
-    the staleness misses none that is counted later. (No ps waits for another one.)
-    """
-    w: list = [None] * len(params)
-    arrived = {}
-    for place, indices in _by_device(params).items():
-        first = [after] if after is not None and after.device == place else []
-        with tf.device(place), tf.control_dependencies(first):
-            sent = _flat([params[i].read_value() for i in indices])
-        arrived[place] = tf.identity(sent)
-    with tf.control_dependencies(arrived.values()):
-        now = tf.timestamp()  # noted before anything is computed, which may keep all threads busy
-    with tf.control_dependencies([now]):
-        for place, indices in _by_device(params).items():
-            here = [params[i] for i in indices]
-            for i, value in zip(indices, _shaped(arrived[place], here), strict=True):
-                w[i] = value
-    tf.add_to_collection(noted_at(w[0]), now)
-    return w
-
-
-def push(values: list[tf.Tensor], params: list, device: str = "") -> list[tf.Tensor]:
-    """`values` (one per parameter, its shape), each on its parameter's device, or all on one."""
-    arrived: list = [None] * len(params)
-    places = {device: list(range(len(params)))} if device else _by_device(params)
-    for place, indices in places.items():
-        sent = _flat([values[i] for i in indices])
-        with tf.device(place):
-            parts = _shaped(tf.identity(sent), [params[i] for i in indices])
-        for i, value in zip(indices, parts, strict=True):
-            arrived[i] = value
-    return arrived
+    if any("/job:ps" in variable.device for variable in own):
+        raise ValueError("copies.local on a ps: call it inside `with tf.device(task.device)`")
+    return own

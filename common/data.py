@@ -5,18 +5,19 @@ import time
 
 import numpy as np
 
-from common import download, sources
-from common.flags import fail
+from common import datasets, fail
 
 
-def describe(flags) -> sources.Description:
+def is_known(flags) -> bool:
+    """Whether `--data` is ours to read: a known name or an .npz, not a file of the example's."""
+    return flags.data in datasets.KNOWN or flags.data.endswith(".npz")
+
+
+def describe(flags) -> datasets.Description:
     """Shape, classes and size of `--data`; of an .npz, from its arrays."""
-    if flags.data in sources.KNOWN:
-        return sources.KNOWN[flags.data]
-    arrays = sources.npz(flags.data)
-    return sources.Description(
-        arrays["x_train"].shape[1:], int(arrays["y_train"].max()) + 1, len(arrays["y_train"])
-    )
+    if flags.data in datasets.KNOWN:
+        return datasets.KNOWN[flags.data]
+    return datasets.reader(flags.data).describe(flags.data)
 
 
 def load(flags, part: str, worker: int = 0, workers: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -32,7 +33,7 @@ def load(flags, part: str, worker: int = 0, workers: int = 1) -> tuple[np.ndarra
         x [examples, ...] (float32; of downloaded images the bytes, see `scaled`) and labels
         [examples], int64.
     """
-    x, labels = sources.LOADERS.get(flags.data, sources.load_npz)(flags, part)
+    x, labels = datasets.reader(flags.data).load(flags, part)
     return np.ascontiguousarray(x[worker::workers]), labels[worker::workers].astype(np.int64)
 
 
@@ -60,7 +61,7 @@ def image(example: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 def batches(flags, worker: int = 0, workers: int = 1):
-    """This worker's shard as a `tf.data` pipeline on the current device.
+    """This worker's shard of `--data` as a `tf.data` pipeline on the current device.
 
     The examples rest in a local variable; the pipeline deals out their numbers, shuffled anew in
     every epoch (in order with `--batch_size 0`), and a batch is gathered by them.
@@ -84,33 +85,51 @@ def batches(flags, worker: int = 0, workers: int = 1):
                     **local)
         for a in (x, labels)
     )  # fmt: skip
-    # A thread of their own deals out the numbers, and a step takes them in the thread it runs in:
-    # going on in another one, as `iterator.get_next()` does, costs as much as a small gradient.
-    options = tf.data.Options()
-    options.threading.private_threadpool_size = 1
-    options.autotune.enabled = False
     if flags.batch_size:
         numbers = _shuffled(len(labels), size, flags.seed + 1000 * worker)
     else:
         numbers = tf.data.Dataset.range(len(labels)).batch(size, drop_remainder=True).repeat()
-    kind = {"output_types": [tf.int64], "output_shapes": [[size]]}
-    with tf.device("/cpu:0"):  # of this task
-        numbers = tf.data.experimental.to_variant(numbers.prefetch(8).with_options(options))
-        iterator = tf.raw_ops.IteratorV2(shared_name="", container="", **kind)
-        start = tf.raw_ops.MakeIterator(dataset=numbers, iterator=iterator)
-    tf.add_to_collection(tf.GraphKeys.TABLE_INITIALIZERS, start)
-    seconds = (flags.delay or {}).get(worker)
+    next_numbers = pipeline(numbers, flags, worker)
 
     def next_batch():
-        late = [tf.numpy_function(lambda: time.sleep(seconds), [], [])] if seconds else []
-        with tf.device("/cpu:0"), tf.control_dependencies(late):
-            (chosen,) = tf.raw_ops.IteratorGetNextSync(iterator=iterator, **kind)
+        chosen = next_numbers()
         batch = tf.gather(all_x, chosen)
         if batch.dtype == tf.uint8:
             batch = tf.cast(batch, tf.float32) / 255
         return batch, tf.gather(all_labels, chosen)
 
     return next_batch
+
+
+def pipeline(dataset, flags, worker: int = 0):
+    """Any `tf.data.Dataset` as a function that makes its next element; `--delay` is kept.
+
+    The dataset must repeat for ever. A thread of its own prepares elements, and a step takes them
+    in the thread it runs in: to go on in another one, as `iterator.get_next()` does, costs as much
+    as a small gradient.
+    """
+    import tensorflow.compat.v1 as tf
+
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = 1
+    options.autotune.enabled = False
+    kinds = tf.nest.flatten(tf.data.get_output_types(dataset), expand_composites=True)
+    shapes = tf.nest.flatten(tf.data.get_output_shapes(dataset), expand_composites=True)
+    kind = {"output_types": kinds, "output_shapes": shapes}
+    with tf.device("/cpu:0"):  # of this task
+        elements = tf.data.experimental.to_variant(dataset.prefetch(8).with_options(options))
+        iterator = tf.raw_ops.IteratorV2(shared_name="", container="", **kind)
+        tf.raw_ops.MakeIterator(dataset=elements, iterator=iterator)  # run by session.training
+    seconds = (flags.delay or {}).get(worker)
+    tf.add_to_collection("delayed", worker)  # session.training asks whether --delay is kept
+
+    def next_element():
+        late = [tf.numpy_function(lambda: time.sleep(seconds), [], [])] if seconds else []
+        with tf.device("/cpu:0"), tf.control_dependencies(late):
+            parts = tf.raw_ops.IteratorGetNextSync(iterator=iterator, **kind)
+        return tf.nest.pack_sequence_as(tf.data.get_output_types(dataset), parts)
+
+    return next_element
 
 
 def _shuffled(examples: int, size: int, seed: int):
@@ -134,24 +153,3 @@ def _shuffled(examples: int, size: int, seed: int):
         return tf.reshape(tf.reshape(numbers, [-1])[: whole * size], [whole, size])
 
     return tf.data.Dataset.range(2**31 - 1).map(shuffled).batch(epochs).map(cut).unbatch().repeat()
-
-
-def prepare(flags, say=print) -> None:
-    """Before any task starts: the data is on this machine and as it should be.
-
-    Raises:
-        SystemExit: with one sentence, where it is not.
-    """
-    if flags.data in download.SOURCES:
-        download.fetch(flags.data, flags.data_url, say)
-
-
-def check(flags) -> None:
-    """The same for what NumPy must read: an .npz, and the size of a shard."""
-    example, _, size = describe(flags)
-    if math.prod(example) == 0:
-        fail(f"--data {flags.data}: an example has the shape {list(example)}")
-    if flags.model == "cnn":
-        image(example)
-    if flags.workers > size:
-        fail(f"--workers {flags.workers}: the training set has only {size} examples to share out")

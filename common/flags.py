@@ -2,23 +2,19 @@
 
 import argparse
 import ast
-import math
 import re
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple
 
-from common import gpus
+from common import fail
+from common.launch import gpus
+from common.launch.converters import choice, dataset, delays, number, numbers, path
 
 DATASETS = ("digits", "mnist", "fashion_mnist", "cifar10", "synthetic")
-MODES = ("asynchronous", "synchronous", "towers")
+DOWNLOADED = ("mnist", "fashion_mnist", "cifar10")
 MODELS = ("linear", "mlp", "cnn")
-
-
-def fail(message: str) -> NoReturn:
-    """Ends this process with one sentence for the user and exit code 2."""
-    print(f"error: {message}", file=sys.stderr, flush=True)
-    raise SystemExit(2)
+MODES = ("asynchronous", "synchronous", "towers")
 
 
 class Parser(argparse.ArgumentParser):
@@ -30,158 +26,142 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message):
         message = re.sub(r"^unrecognized arguments: ", "unknown flag ", message)
-        fail(re.sub(r"^argument (--\w+): ", r"\1: ", message) + " (--help lists all flags)")
-
-
-def number(kind: type, least: float, strict: bool = False):
-    """A converter for argparse: a finite `kind` of at least (`strict`: above) `least`."""
-
-    def convert(text: str):
-        wanted = "a whole number" if kind is int else "a number"
-        wanted += f" above {least:g}" if strict else f", {least:g} or more"
-        try:
-            value = kind(text)
-        except ValueError:
-            value = math.nan
-        most = 2**53 if kind is int else math.inf
-        if not least <= value < most or (strict and value == least):  # NaN is in no range
-            raise argparse.ArgumentTypeError(f"must be {wanted}, not {text!r}")
-        return value
-
-    return convert
-
-
-def delays(text: str) -> dict[int, float]:
-    """`0:0.1,2:0.5` -> {0: 0.1, 2: 0.5}: seconds that a worker sleeps in every step."""
-    found = re.findall(r"(\d+):(\d+(?:\.\d*)?|\.\d+)(?:,|$)", text)
-    if ",".join(":".join(pair) for pair in found) != text or not found:
-        raise argparse.ArgumentTypeError(f"must read K:SECONDS[,K:SECONDS], not {text!r}")
-    return {int(worker): float(seconds) for worker, seconds in found}
-
-
-def rates(text: str) -> list[float]:
-    """`0.1,0.2` -> [0.1, 0.2]: a learning rate for each worker."""
-    return [number(float, 0, strict=True)(part) for part in text.split(",")]
-
-
-def mode(text: str) -> str:
-    """One of the ways in which several GPUs of a machine are used."""
-    if text not in MODES:
-        raise argparse.ArgumentTypeError(f"must be one of {', '.join(MODES)}, not {text!r}")
-    return text
-
-
-def dataset(text: str) -> str:
-    """A known name, or the path of an .npz file (made absolute)."""
-    if text in DATASETS:
-        return text
-    if not text.endswith(".npz"):
-        known = ", ".join(DATASETS)
-        raise argparse.ArgumentTypeError(f"must be one of {known} or PATH.npz, not {text!r}")
-    return str(Path(text).absolute())
-
-
-def path(text: str) -> str:
-    """Made absolute here, so that tasks may run in any directory."""
-    return str(Path(text).absolute())
+        fail(re.sub(r"^argument (--\w+).*?: ", r"\1: ", message) + " (--help lists all flags)")
 
 
 def example_of(script: Path) -> tuple[dict, str]:
-    """What an example says of itself: its `DEFAULTS` and its docstring, without running it."""
+    """An example's `DEFAULTS` and its docstring, read without running the script.
+
+    A file that is the default of `--data` lies in the example's folder.
+    """
     tree = ast.parse(script.read_text(encoding="utf-8"))
     for node in tree.body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "DEFAULTS":
-            return ast.literal_eval(node.value), ast.get_docstring(tree) or ""
+            try:
+                defaults = ast.literal_eval(node.value)
+            except ValueError:
+                break
+            if Path(defaults.get("data", "")).suffix:
+                defaults["data"] = str(script.absolute().parent / defaults["data"])
+            return defaults, ast.get_docstring(tree) or ""
     fail(f"{script} has no DEFAULTS = {{...}} of literal values: copy that line from an example")
 
 
-def parser(defaults: dict, description: str = "") -> argparse.ArgumentParser:
-    """All flags with their defaults.
+class Flag(NamedTuple):
+    """A flag: its converter, its default, the word for its value in `--help`, and what it does."""
+
+    kind: object
+    default: object
+    metavar: str
+    text: str
+
+
+_COUNT, _SHARE = number(int, 1), number(float, 0, strict=True)
+EVERYWHERE = {
+    "workers": Flag(_COUNT, 2, "N", "worker processes"),
+    "ps": Flag(number(int, 0), 1, "N", "parameter server processes"),
+    "steps": Flag(_COUNT, 2000, "N", "stop when global_step, the updates of all workers, is N"),
+    "batch_size": Flag(number(int, 0), 32, "B", "per worker; 0: the whole shard in order"),
+    "learning_rate": Flag(_SHARE, 0.2, "R", "eta"),
+    "data": Flag(dataset(DATASETS), "digits", "NAME", f"{', '.join(DATASETS)}, or PATH.npz"),
+    "data_url": Flag(str, None, "URL", "download from here (default: the data's publisher)"),
+    "model": Flag(choice(MODELS), "mlp", "NAME", f"the network: {', '.join(MODELS)}"),
+    "hidden": Flag(_COUNT, 128, "H", "width of the mlp's hidden layer"),
+    "seed": Flag(number(int, 0), 0, "S", "of initial values and the order of the data"),
+    "target_accuracy": Flag(_SHARE, None, "A", "stop when the test accuracy reaches A"),
+    "delay": Flag(delays, None, "K:SECONDS", "worker K sleeps that long in every step"),
+    "steps_per_execution": Flag(_COUNT, 1, "N", "steps in one call of the session"),
+    "results": Flag(path, None, "DIR", "results folder (default: results/<time> in the example)"),
+    "checkpoint_dir": Flag(path, None, "DIR", "resume and save here (default: in the results)"),
+    "max_restarts": Flag(number(int, 0), 3, "N", "how often a killed task is started again"),
+    "timeout": Flag(_SHARE, 600, "SECONDS", "for the whole run"),
+    "network": Flag(choice(("auto", "private", "host")), "auto", "NAME",
+                    "private: only this run reaches its servers; host: their ports are open to "
+                    "the network; auto: private where the system allows it"),
+}  # fmt: skip
+# Known flags that an example has only if its DEFAULTS name them.
+IF_NAMED = {
+    "window": Flag(_COUNT, 10, "T", "local steps between a pull and a push"),
+    "moving_rate": Flag(number(float, 0), None, "A", "alpha, elastic (default: 0.9 / workers)"),
+    "momentum": Flag(number(float, 0), 0.9, "D", "delta, Nesterov's momentum"),
+    "backup_workers": Flag(number(int, 0), 0, "B", "an update waits for all workers but B"),
+    "learning_rates": Flag(numbers(float, 0, strict=True), None, "A,B,...",
+                           "one for each worker (default: learning_rate / workers)"),
+    "threads": Flag(_COUNT, None, "N", "one process with N threads, no ps (default: processes)"),
+    "mode": Flag(choice(MODES), MODES[0], "NAME", ", ".join(MODES)),
+    "memory_fraction": Flag(_SHARE, None, "F", "of a GPU's memory, for each process (default: as "
+                            "much as it needs)"),
+}  # fmt: skip
+
+
+def _own(name: str, default) -> Flag:
+    """A flag that only this example has: of the type of its default, which must show one."""
+    if name in ("help", "plain", "job_name", "task_index", "ps_hosts", "worker_hosts"):
+        fail(f'DEFAULTS["{name}"]: every example has a --{name} already, choose another name')
+    text = f"this example's {name}"
+    if isinstance(default, bool):
+        return Flag(bool, default, "", text)
+    if isinstance(default, (int, float)):
+        return Flag(number(type(default)), default, "N", text)
+    if isinstance(default, str):
+        return Flag(str, default, "TEXT", text)
+    if isinstance(default, list) and default and all(type(x) in (int, float) for x in default):
+        kind = float if float in map(type, default) else int
+        return Flag(numbers(kind), default, "A,B,...", text)
+    fail(f'DEFAULTS["{name}"] is {default!r}: a flag of your own needs a number, a text, True, '
+         "False or a list of numbers as its default, which shows its type")  # fmt: skip
+
+
+def _checked(name: str, flag: Flag, default) -> Flag:
+    """A known flag with an example's own default, which must be one that the flag accepts."""
+    if name == "model" and default not in MODELS:  # its own network, and so its only one
+        flag = flag._replace(kind=choice((default,)), text="this example's own network")
+    if name == "data" and Path(default).suffix not in ("", ".npz"):  # it reads such files itself
+        suffix = Path(default).suffix
+        flag = flag._replace(kind=dataset((), suffix), metavar="PATH", text=f"a {suffix} file")
+    if name == "workers" and default is None:
+        text = "replicas (default: one for each GPU; 2 on a machine without)"
+        return flag._replace(default=gpus.count() or 2, text=text)
+    if default is not None:
+        text = ",".join(map(str, default)) if isinstance(default, list) else str(default)
+        try:
+            default = flag.kind(text)
+        except argparse.ArgumentTypeError as error:
+            fail(f'DEFAULTS["{name}"] {error}')
+    return flag._replace(default=default)
+
+
+def parser(defaults: dict, description: str = "") -> Parser:
+    """All flags of an example, with its own defaults.
 
     Args:
-        defaults: an example's own `DEFAULTS`; a scheme's own flag exists where it is named there.
+        defaults: an example's `DEFAULTS`. A known flag's name sets its default; any other name
+            becomes a flag of the type of its default.
         description: the text above the list in `--help`.
     """
+    flags = EVERYWHERE | {name: flag for name, flag in IF_NAMED.items() if name in defaults}
+    for name, default in defaults.items():
+        known = flags.get(name)
+        flags[name] = _checked(name, known, default) if known else _own(name, default)
     p = Parser(
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
         usage="run.sh [flags]",
     )
-
-    def flag(name, kind, default, metavar, text, **more):
+    for name, (kind, default, metavar, text) in flags.items():
         if "(default: " not in text:
             text += f" (default: {'none' if default is None else default})"
-        text = text.replace("%", "%%")
-        p.add_argument("--" + name, type=kind, default=default, metavar=metavar, help=text, **more)
-
-    count = number(int, 1)
-    workers = defaults.get("workers", 2)
-    if workers is None:
-        text = "replicas (default: one for each GPU; 2 on a machine without)"
-        flag("workers", count, gpus.count() or 2, "N", text)
-    else:
-        flag("workers", count, workers, "N", "worker processes")
-    flag("ps", number(int, 0), defaults.get("ps", 1), "N", "parameter server processes")
-    flag(
-        "steps",
-        count,
-        defaults["steps"],
-        "N",
-        "stop when global_step, the updates of all workers, reaches N",
-    )
-    if "window" in defaults:
-        flag("window", count, defaults["window"], "T", "local steps between a pull and a push")
-    flag("batch_size", number(int, 0), 32, "B", "per worker; 0: the whole shard in order")
-    rate = defaults["learning_rate"]
-    flag("learning_rate", number(float, 0, strict=True), rate, "R", "eta")
-    flag("data", dataset, "digits", "NAME", f"{', '.join(DATASETS)}, or PATH.npz")
-    flag("data_url", str, None, "URL", "download from here (default: the publisher of the data)")
-    p.add_argument("--model", choices=MODELS, default="mlp", help="the network (default: mlp)")
-    flag("hidden", count, 128, "H", "width of the mlp's hidden layer")
-    flag("seed", number(int, 0), 0, "S", "of initial values and the order of the data")
-    share = number(float, 0, strict=True)
-    flag("target_accuracy", share, None, "A", "stop when the test accuracy reaches A")
-    flag("delay", delays, None, "K:SECONDS", "worker K sleeps that long in every step")
-    flag("results", path, None, "DIR", "results folder (default: results/<time> in the example)")
-    flag("checkpoint_dir", path, None, "DIR", "resume from and save here (default: in the results)")
-    flag(
-        "max_restarts", number(int, 0), 3, "N", "a task that is killed is started again that often"
-    )
-    flag("timeout", number(float, 0, strict=True), 600, "SECONDS", "for the whole run")
-    p.add_argument(
-        "--network",
-        choices=("auto", "private", "host"),
-        default="auto",
-        help="private: no other process reaches the run's servers; host: their ports are open "
-        "to the network; auto: private where the system allows it (default: auto)",
-    )
-    for name, (kind, metavar, text) in OWN_FLAGS.items():
-        if name in defaults:
-            flag(name, kind, defaults[name], metavar, text)
-    p.add_argument(
-        "--plain", action="store_true", help="no progress bar (default: one, on a terminal)"
-    )
+        how = {"type": kind, "metavar": metavar}
+        if kind is bool:
+            how = {"action": argparse.BooleanOptionalAction}
+        p.add_argument(f"--{name}", default=default, help=text.replace("%", "%%"), **how)
+    text = "no progress bar (default: one, on a terminal)"
+    p.add_argument("--plain", action="store_true", help=text)
     return p
 
 
-# Flags of some schemes, where their DEFAULTS name them: converter, placeholder, help.
-OWN_FLAGS = {
-    "moving_rate": (number(float, 0), "A", "alpha, the elastic exchange (default: 0.9 / workers)"),
-    "momentum": (number(float, 0), "D", "delta, Nesterov's momentum"),
-    "backup_workers": (number(int, 0), "B", "an update waits for all workers but B"),
-    "mode": (mode, "NAME", f"{', '.join(MODES)}"),
-    "memory_fraction": (
-        number(float, 0, strict=True),
-        "F",
-        "of a GPU's memory, for each process (default: as much as it needs)",
-    ),
-    "threads": (number(int, 1), "N", "one process with N threads, no ps (default: processes)"),
-    "learning_rates": (rates, "A,B,...", "each worker's own (default: learning_rate / workers)"),
-}
-
-
-def check(flags: argparse.Namespace, defaults: dict, parse: argparse.ArgumentParser) -> None:
+def check(flags: argparse.Namespace, defaults: dict, parse: Parser) -> None:
     """What no single flag can say: what an example is, and what fits together."""
     if getattr(flags, "threads", None):
         several = sorted(parse.given & {"--ps", "--workers", "--ps_hosts", "--worker_hosts"})
@@ -189,8 +169,6 @@ def check(flags: argparse.Namespace, defaults: dict, parse: argparse.ArgumentPar
             parse.error(f"--threads {flags.threads}: these are threads of one process; leave out "
                         f"{several[0]}")  # fmt: skip
         flags.workers, flags.ps, defaults = flags.threads, 0, defaults | {"ps": 0}
-    if (getattr(flags, "memory_fraction", None) or 0) > 1:
-        parse.error(f"--memory_fraction {flags.memory_fraction:g}: must be a share of at most 1")
     if getattr(flags, "mode", None) == "towers":
         if parse.given & {"--ps", "--ps_hosts", "--worker_hosts"}:
             parse.error("--mode towers: the towers are in one process; leave --ps out")
@@ -201,12 +179,12 @@ def check(flags: argparse.Namespace, defaults: dict, parse: argparse.ArgumentPar
         parse.error(f"--ps {flags.ps}: this example has no parameter server")
     if defaults.get("ps", 1) > 0 and flags.ps == 0:
         parse.error("--ps 0: this example needs a parameter server")
-    if flags.target_accuracy is not None and flags.target_accuracy > 1:
-        parse.error(f"--target_accuracy {flags.target_accuracy}: must be a share of at most 1")
     if "moving_rate" in defaults and flags.moving_rate is None:
         flags.moving_rate = 0.9 / flags.workers
-    if getattr(flags, "moving_rate", 0) > 1:
-        parse.error(f"--moving_rate {flags.moving_rate:g}: must be at most 1")
+    for name in ("target_accuracy", "memory_fraction", "moving_rate"):
+        value = getattr(flags, name, None)
+        if value is not None and value > 1:
+            parse.error(f"--{name} {value:g}: must be at most 1")
     if getattr(flags, "momentum", 0) >= 1:
         parse.error(f"--momentum {flags.momentum:g}: must be below 1")
     if getattr(flags, "backup_workers", 0) >= flags.workers:
@@ -220,7 +198,7 @@ def check(flags: argparse.Namespace, defaults: dict, parse: argparse.ArgumentPar
     for worker in flags.delay or {}:
         if worker >= flags.workers:
             parse.error(f"--delay {worker}:...: the last worker is {flags.workers - 1}")
-    if flags.data.endswith(".npz") and not Path(flags.data).is_file():
+    if flags.data not in DATASETS and not Path(flags.data).is_file():
         parse.error(f"--data: there is no file {flags.data}")
-    if flags.data_url and flags.data not in ("mnist", "fashion_mnist", "cifar10"):
+    if flags.data_url and flags.data not in DOWNLOADED:
         parse.error(f"--data_url: {flags.data} is not downloaded, leave the flag out")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from common.flags import fail
+from common import fail
 
 
 class Gate:
@@ -49,7 +49,7 @@ class Gate:
         fail(f"{whom} did not come within {timeout:g} s: start it, or see its log")
 
 
-class Together(tf.train.SessionRunHook):
+class StartAndStop(tf.train.SessionRunHook):
     """Workers start together, stop together and leave together.
 
     Start: each opens its own gate and waits at everybody's. Stop: each says that its loop has

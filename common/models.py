@@ -97,3 +97,10 @@ def gradients(model: str, params: list, batch) -> tuple[tf.Tensor, list[tf.Tenso
     """The loss of a batch at `params`, and its gradient with respect to each of them."""
     value = loss(model, params, batch)
     return value, tf.gradients(value, params)
+
+
+def evaluate(model: str, params: list, x: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
+    """What is measured of each test example: `accuracy` (1 or 0) and `loss`, [batch] each."""
+    output = logits(model, params, x)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=output)
+    return {"accuracy": tf.equal(tf.argmax(output, 1), labels), "loss": losses}

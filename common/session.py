@@ -4,53 +4,66 @@ together with the others, to recover, and to stop together."""
 import contextlib
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from common import copies, hooks, results
-from common.flags import fail
-from common.gates import Together
-from common.recovery import Loop, SessionCreator
-from common.rounds import Rounds
+from common import data, fail, models
+from common.gates import StartAndStop
+from common.training import clocks, graphs, results
+from common.training.evaluation import Evaluation
+from common.training.recovery import SessionCreator, check_checkpoint
+from common.training.steps import Notes, Replica, Session, Step
 
 
 def updates_so_far(global_step: tf.Variable) -> tf.Tensor:
-    """How many updates there have been, read on the ps: the pull's place among the updates."""
+    """How many updates there have been (int64 scalar), where nothing is pulled."""
     with tf.device(global_step.device):
-        now = tf.timestamp()
-        with tf.control_dependencies([now]):
+        read_at = clocks.now([])
+        with tf.control_dependencies([read_at]):
             count = global_step.read_value()
-    tf.add_to_collection(copies.noted_at(count), now)
+    clocks.note("read", count, read_at)
     return count
 
 
-def next_update(global_step: tf.Variable, flags, after: list[tf.Tensor]) -> tf.Tensor:
-    """Counts an update of the global parameters, and tells how many came before it.
+@contextlib.contextmanager
+def next_update(global_step: tf.Variable, flags, after: Sequence[tf.Tensor]) -> Iterator[tf.Tensor]:
+    """What is written inside the `with` is one update: it runs after the update got its number.
 
-    Reading and counting are one step that nobody can divide, so over all workers the numbers
-    0 .. steps - 1 appear exactly once each. After the last one TensorFlow raises
-    `OutOfRangeError`, which ends a monitored session: no update too many is applied.
+    Reading and counting are one atomic operation, so over all workers the numbers
+    0 .. steps - 1 appear exactly once each. After the last one TensorFlow raises `OutOfRangeError`,
+    which ends a monitored session: no update too many is applied.
+
+    Inside, an operation goes to the ps that holds its operands; compute before what can be computed
+    before, so that the update follows its number at once.
 
     Args:
         global_step: the counter, int64, on a ps.
         flags: the command line (`steps`).
-        after: tensors to wait for: the count at the pull, and the update itself, arrived where it
-            is applied.
+        after: what the update is made of, arrived where it is applied.
 
-    Returns:
-        int64 scalar.
+    Yields:
+        The number: how many updates were counted before this one, int64 scalar.
     """
-    with tf.device(global_step.device), tf.control_dependencies(after):
-        now = tf.timestamp()
-        with tf.control_dependencies([now]):
+
+    def beside_operands(op: tf.Operation) -> str:
+        places = [tensor.op.device for tensor in op.inputs if "/job:ps" in tensor.op.device]
+        return op.device or (places[0] if places else global_step.device)
+
+    with tf.device(global_step.device):
+        counted_at = clocks.now(after)
+        with tf.control_dependencies([counted_at]):
             number = tf.raw_ops.ResourceCountUpTo(
                 resource=global_step.handle, limit=flags.steps, T=tf.int64
             )
-    tf.add_to_collection(copies.noted_at(number), now)
-    return number
+    clocks.note("counted", number, counted_at)
+    computed_at = clocks.noted("computed", after[0])
+    if computed_at is not None:
+        clocks.note("computed", number, computed_at)
+    with tf.device(beside_operands), tf.control_dependencies([number]):
+        yield number
 
 
 @contextlib.contextmanager
@@ -59,53 +72,72 @@ def training(
     server: tf.train.Server | None,
     params: list[tf.Variable],
     step: tf.Operation,
-    measured: tuple,
+    *,
+    loss: tf.Tensor,
+    number: tf.Tensor,
+    pulled_at: tf.Tensor | None = None,
+    replicas: Sequence[dict] = (),
+    rounds=None,
     begin: Sequence[tf.Operation] = (),
-    rounds: Rounds | None = None,
-    threads: Sequence[tuple] = (),
-    towers: Sequence[tuple] = (),
-) -> Iterator[Loop]:
+    hooks: Sequence[tf.train.SessionRunHook] = (),
+    evaluate: Callable[..., dict[str, tf.Tensor]] | None = None,
+    test: tuple[np.ndarray, np.ndarray] | None = None,
+) -> Iterator[Session]:
     """A monitored session for the training loop; on leaving it, the run's results are written.
+
+    What must be initialised is found in the graph: variables, tables, `tf.data` pipelines.
 
     Args:
         task: who this process is.
         server: its server, or None without a cluster.
         params: the global parameters.
         step: what the loop runs.
-        measured: of each step, four things. `loss`, a scalar. `number`: how many updates came
-            before this step's own (`next_update`). `pulled_at`: how many there had been when the
-            parameters were pulled. `milestones`: what is there when the pull is over, and when the
-            computing is over; they part the step's time into pull, compute and push. Of three, the
-            first is what is there when waiting for others is over; one alone means that nothing is
-            pulled.
+        loss: of the step, scalar.
+        number: of the step's update (`next_update`); in a synchronous scheme the token.
+        pulled_at: how many updates the parameters held that the step started from; without it,
+            all that were made.
+        replicas: further threads or towers in this process: a dictionary of `step`, `loss`,
+            `number` and `pulled_at` for each.
+        rounds: of a synchronous scheme.
         begin: run before the first step, and again after a recovery, when the parameters are there.
-        rounds: makes the updates of a synchronous scheme.
-        threads: of each further thread in this session, the step that it runs, and `measured`.
-        towers: `measured` of each further part of the same step.
+        hooks: of the script's own; they see every step.
+        evaluate: from (parameters, x, labels), tensors, to what is measured of each example: name
+            -> [batch], with `accuracy` and `loss`. Without it, those of `--model`.
+        test: x and labels of the test set. Without it, that of `--data`.
 
     Yields:
         The session. It stops when `global_step` reaches `--steps`, or the test accuracy
         `--target_accuracy`.
+
+    Raises:
+        ValueError: for an update that is not made under its number, on the ps.
 
     A loss that is no longer a number, a checkpoint of another model, or a task that never comes
     ends the process with one sentence and exit code 2.
     """
     flags = task.flags
     folder = results.create(flags.results)
-    saver = tf.train.Saver(tf.global_variables(), max_to_keep=2)
-    together = Together(task, begin, [rounds.close] if rounds else [])
-    loss, number, pulled_at, _ = measured
+    first = Replica(step, loss, number, pulled_at)
+    everyone = [first, *(Replica(**replica) for replica in replicas)]
+    if rounds is None:
+        for each in everyone:
+            graphs.check_updates(params, each.step, each.number)
+    together = StartAndStop(task, [*begin, *(rounds.start if rounds else [])],
+                            [rounds.close] if rounds else [])  # fmt: skip
     tf.summary.scalar("loss", loss)
-    events = [hooks.Events(task, step, [measured, *towers])]
-    events += [hooks.Events(task, own, [its], first=k) for k, (own, its) in enumerate(threads, 1)]
+    if everyone[-1].step is step:  # one replica, or towers, all in the same step
+        steps = [Step(task, task.index, everyone)]
+    else:
+        steps = [Step(task, k, [each]) for k, each in enumerate(everyone)]
+    saver = tf.train.Saver(tf.global_variables(), max_to_keep=2)
+    pulled = number if pulled_at is None else pulled_at
     all_hooks = [
         tf.train.StopAtStepHook(last_step=flags.steps),
-        tf.train.NanTensorHook(loss),
         tf.train.LoggingTensorHook(
-            {"number": number, "loss": loss, "pulled_at": pulled_at},
+            {"number": number, "loss": loss, "pulled_at": pulled},
             every_n_secs=1,
             formatter=lambda v: results.line(
-                task.index, v["number"] + 1, v["loss"], v["number"] - v["pulled_at"]
+                task.index, v["number"] + 1, v["loss"], max(0, v["number"] - v["pulled_at"])
             ),
         ),
         tf.train.SummarySaverHook(
@@ -113,29 +145,36 @@ def training(
             output_dir=str(folder / "tensorboard" / f"worker-{task.index}"),
             summary_op=tf.summary.merge_all(),
         ),
-        events[0],
-        hooks.Beside(events[1:]),
+        Notes(steps),
+        *hooks,
     ]
     if task.is_chief:
-        _check_checkpoint(flags.checkpoint_dir)
-        evaluation = hooks.Evaluation(task, params, together.stop)
+        check_checkpoint(flags.checkpoint_dir)
+        evaluation = Evaluation(
+            task,
+            params,
+            evaluate or (lambda w, x, labels: models.evaluate(flags.model, w, x, labels)),
+            test or data.load(flags, "test"),
+            together.stop,
+        )
         all_hooks += [
             tf.train.CheckpointSaverHook(
                 flags.checkpoint_dir, save_secs=1, saver=saver, save_graph_def=False
             ),
             evaluation,
         ]
-    # The step that hooks look at: read anew, it would cost each of their steps a transfer. But a
-    # hook may also ask between steps, and must not wait for others then.
-    step_for_hooks = updates_so_far(tf.train.get_global_step()) if rounds else pulled_at
-    tf.add_to_collection("global_step_read_op_cache", step_for_hooks)
+    # The count that hooks look at. In a step it is there already; but a hook may also ask between
+    # steps, and must not wait for others then.
+    counted = rounds is None and pulled_at is not None
+    count_for_hooks = pulled_at if counted else updates_so_far(tf.train.get_global_step())
+    tf.add_to_collection("global_step_read_op_cache", count_for_hooks)
     _only_our_lines()
     creator = SessionCreator(task, server, saver)
     try:
         with tf.train.MonitoredSession(
             creator, [*all_hooks, together, *filter(None, [rounds])], stop_grace_period_secs=5
-        ) as session:
-            yield Loop(session, events)
+        ) as monitored:
+            yield Session(monitored, steps, every=bool(hooks))
     except tf.train.NanLossDuringTrainingError:
         _diverged(task, f"the loss of {task.name}")
     connect = creator.connect
@@ -153,13 +192,15 @@ def training(
 def _write(task, session, saver, evaluation, params) -> None:
     """The chief, when all updates are applied: accuracy, checkpoint, parameters.npz."""
     folder = Path(task.flags.results)
-    step, accuracy, loss = evaluation.measure(session)
-    if not math.isfinite(loss):
+    found = evaluation.measure(session)
+    if not math.isfinite(found["test_loss"]):
         _diverged(task, "the loss on the test set")
+    step = found["global_step"]
     saver.save(session, f"{task.flags.checkpoint_dir}/model.ckpt", step, write_meta_graph=False)
     values = session.run(params)
-    arrays = {param.op.name: value for param, value in zip(params, values, strict=True)}
-    results.write(folder / "parameters.npz", lambda path: _save(path, arrays))
+    names = [param.op.name for param in params]
+    results.save_parameters(folder, dict(zip(names, values, strict=True)))
+    accuracy = found["test_accuracy"]
     print(f"test accuracy {accuracy:.2%} after {step} updates; results in {folder}", flush=True)
 
 
@@ -169,27 +210,6 @@ def _diverged(task, what: str) -> None:
         f"{task.flags.learning_rate:g} (the more asynchronous workers, here {task.flags.workers}, "
         "the smaller it must be)"
     )
-
-
-def _save(path, arrays) -> None:
-    with open(path, "wb") as file:  # given a name, NumPy would append .npz to it
-        np.savez(file, **arrays)
-
-
-def _check_checkpoint(directory: str) -> None:
-    """Ends the process with one sentence if the newest checkpoint is of another model."""
-    newest = tf.train.latest_checkpoint(directory)
-    if newest is None:
-        results.create(directory, "--checkpoint_dir")
-        return
-    saved = tf.train.load_checkpoint(newest).get_variable_to_shape_map()
-    for variable in tf.global_variables():
-        shape = variable.shape.as_list()
-        if saved.get(variable.op.name) != shape:
-            fail(
-                f"the checkpoint {newest} is of another model (it has {variable.op.name} "
-                f"{saved.get(variable.op.name)}, not {shape}): name another --checkpoint_dir"
-            )
 
 
 def _only_our_lines() -> None:

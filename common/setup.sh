@@ -217,7 +217,7 @@ import signal, sys
 del sys.path[0]
 signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the launcher has its own handler
 try:
-    from common.launch import main
+    from common.launch.launcher import main
 except ModuleNotFoundError as error:
     print(f"error: PYTHON={sys.executable} lacks {error.name}: install common/requirements.txt there,"
           " or leave PYTHON unset", file=sys.stderr)

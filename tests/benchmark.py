@@ -38,8 +38,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from common import network, results
-from common.processes import Group, Process, describe_exit
+from common.launch.processes import Group, Process, describe_exit
+
+from common.launch import network, record
+from common.training import results
 
 WORKERS, BATCH, HIDDEN, RATE = 2, 64, 128, 0.05
 TASKS = str(Path(__file__).with_name("benchmark_tasks.py"))
@@ -152,7 +154,7 @@ def hogwild_run(steps: int, folder: Path, memory: dict[str, float]) -> dict[str,
     launcher = {"launcher": [*command, *training(steps, folder)]}
     began = run_all(launcher, ["launcher"], folder, lambda: peaks(folder, memory))
     summary = json.loads((folder / "summary.json").read_text())
-    first = min(results.began(events[0]) for events in results.read_events(folder, WORKERS))
+    first = min(record.began(events[0]) for events in record.read_events(folder, WORKERS))
     return {RUN: summary["examples_per_second"], START: first - began}
 
 

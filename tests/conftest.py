@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common import results
+from common.launch import record
+from common.training import results
 
 ROOT = Path(__file__).resolve().parents[1]
 MARK = f"DISTRIBUTED_TF_TEST={uuid.uuid4()}"  # in the environment of everything tests start
@@ -103,7 +104,7 @@ def task_pid(where, job: str, index: int) -> int:
 
 def reach(folder, step: int, worker: int = 0) -> list[dict]:
     """Waits until a worker has made the given update, and returns its events so far."""
-    tail, events = results.Tail(results.events_file(folder, worker)), []
+    tail, events = record.Tail(results.events_file(folder, worker)), []
 
     def reached():
         events.extend(tail.read())
@@ -115,7 +116,7 @@ def reach(folder, step: int, worker: int = 0) -> list[dict]:
 
 def kill_and_see_it_back(where, job: str, index: int, workers: int = 2) -> float:
     """SIGKILL to a task; returns when it was, once all workers have gone on after its restart."""
-    tails = [results.Tail(results.events_file(where, k)) for k in range(workers)]
+    tails = [record.Tail(results.events_file(where, k)) for k in range(workers)]
     pid, killed = task_pid(where, job, index), time.time()
     os.kill(pid, signal.SIGKILL)
     went_on = set()

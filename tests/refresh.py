@@ -27,7 +27,7 @@ from pathlib import Path
 import notebooks
 
 from common import flags as command_line
-from common import quotes
+from common.teach import quotes
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"(<!-- (\w+): (.*?) -->)(.*?)(<!-- end -->)", re.S)

@@ -19,7 +19,8 @@ from conftest import (
     task_pid,
 )
 
-from common import results
+from common.launch import record
+from common.training import results
 
 
 def updates(finished) -> list[dict]:
@@ -59,7 +60,7 @@ def test_synchronous_means_synchronous(start, example, flags):
         if task["job"] == "worker":
             assert (task["contributed"], task["dropped"]) == (200, 0)
     for k in everyone:
-        mine = results.read_events(where, k + 1)[k]
+        mine = record.read_events(where, k + 1)[k]
         assert [event["global_step"] for event in mine] == list(range(1, 201))
         assert all(min(e["pull"], e["compute"], e["push"]) >= 0 for e in mine)
     assert summary["staleness"]["max"] == 0

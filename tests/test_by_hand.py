@@ -47,7 +47,7 @@ def test_three_terminals_with_the_default_ports(tmp_path):
 
 
 def test_tf_config_with_a_chief(tmp_path):
-    from common import network
+    from common.launch import network
 
     ps, chief, worker = (f"localhost:{port}" for port in network.free_ports(3, private=False))
     cluster = {"ps": [ps], "chief": [chief], "worker": [worker]}

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
-
-from common import network
 from common.chain import LENGTH, Chain
+
+from common.launch import network
 
 tf.disable_eager_execution()
 

@@ -18,7 +18,8 @@ import tensorflow.compat.v1 as tf
 from conftest import ROOT, environment
 from sklearn.datasets import load_digits
 
-from common import data, download
+from common import data
+from common.datasets import download
 from common.flags import parser
 
 tf.disable_eager_execution()

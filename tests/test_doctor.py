@@ -12,12 +12,12 @@ import pytest
 from conftest import ROOT, environment
 from packaging.requirements import Requirement
 
-from common import doctor, network
+from common.launch import doctor, network
 
 # In a network of its own where that can be had, so that nobody else's ports matter.
 PRELUDE = """
 import runpy, socket, sys
-from common import network
+from common.launch import network
 network.choose("auto", lambda warning: None)
 """
 

@@ -11,7 +11,8 @@ import pytest
 import sweep
 from conftest import ROOT, environment, eventually, processes
 
-from common import flags, gpus, network, results
+from common import flags
+from common.launch import addresses, gpus, network, record
 
 EXAMPLES = ["Non-Distributed-Setup", "Distributed-Setup", "HogWild"]
 SUMMARY = {
@@ -109,7 +110,7 @@ def test_both_workers_work_in_a_short_run(run):
     assert finished.summary["global_step"] == 50
     assert min(len(finished.events(0)), len(finished.events(1))) >= 10
     first = [finished.events(k)[0] for k in (0, 1)]
-    assert abs(results.began(first[0]) - results.began(first[1])) < 1
+    assert abs(record.began(first[0]) - record.began(first[1])) < 1
 
 
 def test_parameters_live_on_the_ps_and_are_shared(start):
@@ -206,7 +207,7 @@ def test_a_private_run_cannot_be_reached(start):
     assert eventually(lambda: (where / "events-worker-1.jsonl").stat().st_size > 0, 60)
     (command,) = {c for c in processes().values() if "ps.py" in c}
     (address,) = re.findall(r"--ps_hosts (\S+)", command)
-    assert not network.answers(address)
+    assert not addresses.answers(address)
     process.terminate()
     output, _ = process.communicate(timeout=10)
     assert "warning" not in output

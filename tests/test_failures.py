@@ -18,7 +18,8 @@ from conftest import (
     task_pid,
 )
 
-from common import results
+from common.launch import record
+from common.training import results
 
 
 def test_killed_tasks_come_back(start):
@@ -33,7 +34,7 @@ def test_killed_tasks_come_back(start):
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 0, output
     assert "worker 1 was killed by SIGKILL: started again (1 of 3)" in output
-    summary = results.json.loads((where / "summary.json").read_text())
+    summary = json.loads((where / "summary.json").read_text())
     assert summary["global_step"] == 4000
     assert [task["restarts"] for task in summary["tasks"]] == [1, 1, 1, 1]
     assert summary["test_accuracy"] > 0.95
@@ -113,7 +114,7 @@ def test_a_ps_that_never_comes_up(run, tmp_path):
 
 @pytest.mark.parametrize("missing", ["ps 0", "worker 1", "worker 0"])
 def test_by_hand_a_missing_task_is_named(tmp_path, missing):
-    from common import network
+    from common.launch import network
 
     ports = network.free_ports(3, private=False)
     hosts = ["--ps_hosts", f"localhost:{ports[0]}"]

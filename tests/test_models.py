@@ -12,7 +12,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 from conftest import ROOT, environment
 
-from common import copies, models, network
+from common import copies, models
+from common.launch import network
 from common.flags import parser
 
 tf.disable_eager_execution()
@@ -278,7 +279,7 @@ def test_cnn_refuses_what_is_no_image(dataset, capsys):
 
 CLUSTER = """
 import json
-from common import network
+from common.launch import network
 private = network.choose("auto", lambda text: None) == "private"
 import test_models
 print(json.dumps(test_models.cluster_of_two_ps(private)))

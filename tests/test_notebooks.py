@@ -207,7 +207,7 @@ def test_an_interrupted_cell_stops_its_run():
         client.wait_for_ready(60)
         client.execute(
             "import sys; sys.path.insert(0, '..')\n"
-            "from common import notebook\n"
+            "from common.teach import notebook\n"
             "notebook.run('HogWild', '--steps', 10**9)",
             stop_on_error=False,
         )

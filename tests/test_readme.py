@@ -9,7 +9,8 @@ import pytest
 import refresh
 from conftest import ROOT
 
-from common import flags, quotes
+from common import flags
+from common.teach import quotes
 
 READMES = [str(path.relative_to(ROOT)) for path in refresh.readmes()]
 

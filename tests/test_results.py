@@ -6,7 +6,8 @@ import itertools
 import numpy as np
 import pytest
 
-from common import results
+from common.launch import record
+from common.training import results
 
 
 def simulated(cycles, steps: int) -> list[list[dict]]:
@@ -40,7 +41,7 @@ def test_theory_of_equal_workers_is_their_number_times_the_share():
     rng = np.random.default_rng(0)
     for gap, expected in ((0.0, 2.0), (1.0, 1.5)):
         events = simulated([lambda now, gap=gap: (rng.exponential(3), gap)] * 3, 20_000)
-        assert results._theory(events) == pytest.approx(expected, rel=0.03)
+        assert record._theory(events) == pytest.approx(expected, rel=0.03)
 
 
 @pytest.mark.parametrize("workers", [2, 4, 8])
@@ -67,12 +68,12 @@ def test_theory_is_the_mean_staleness_also_of_workers_that_pause(workers, kind):
 
     events = simulated([worker(k) for k in range(workers)], 400 * workers)
     measured = np.mean([event["staleness"] for mine in events for event in mine])
-    assert results._theory(events) == pytest.approx(measured, rel=0.05)
+    assert record._theory(events) == pytest.approx(measured, rel=0.05)
 
 
 def test_theory_of_a_worker_alone_is_nothing():
-    assert results._theory(simulated([lambda now: (1.0, 1.0)], 10)) == 0
-    assert results._theory([[], []]) == 0
+    assert record._theory(simulated([lambda now: (1.0, 1.0)], 10)) == 0
+    assert record._theory([[], []]) == 0
 
 
 def test_theory_leaves_out_what_lies_between_two_sessions():
@@ -80,5 +81,5 @@ def test_theory_leaves_out_what_lies_between_two_sessions():
     even = [{"pulled_at": at, "out": 3.0, "gap": 1.0 if at else None} for at in (0, 2, 4, 6)]
     for at in (2, 100):
         again = [*even, *({**event, "pulled_at": event["pulled_at"] + at} for event in even)]
-        assert results._theory([even, even]) == pytest.approx(0.75)
-        assert results._theory([again, even]) == pytest.approx(0.75)
+        assert record._theory([even, even]) == pytest.approx(0.75)
+        assert record._theory([again, even]) == pytest.approx(0.75)

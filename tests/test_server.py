@@ -7,7 +7,7 @@ import sys
 import pytest
 from conftest import ROOT, environment, eventually
 
-from common import network, server
+from common.launch import network, server
 
 CLIENT = """
 import sys
@@ -71,7 +71,7 @@ def test_a_session_of_another_process_runs_on_it(serve, ending):
     process.send_signal(ending)
     assert process.communicate(timeout=10)[0] == ""  # quietly
     assert process.returncode == 0
-    assert eventually(lambda: not network.answers(f"localhost:{port}"), 5)
+    assert eventually(lambda: not addresses.answers(f"localhost:{port}"), 5)
 
 
 def test_several_jobs_form_one_cluster(serve):

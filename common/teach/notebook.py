@@ -18,7 +18,8 @@ import numpy as np
 from IPython import get_ipython
 from IPython.display import Markdown, display
 
-from common import plots, processes, quotes, results
+from common.launch import plots, processes, record
+from common.teach import quotes
 
 
 @contextlib.contextmanager
@@ -45,7 +46,7 @@ if get_ipython():  # figures appear below their cell; plots.py draws into files
     get_ipython().run_line_magic("matplotlib", "inline")
 plt.style.use(plots.STYLE)
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 _SCRATCH = tempfile.TemporaryDirectory(prefix="notebook-")  # goes with the kernel
 
 
@@ -55,8 +56,8 @@ class Run:
     def __init__(self, folder: Path, screen: str):
         self.folder, self.screen = folder, screen
         self.summary: dict = json.loads((folder / "summary.json").read_text())
-        self.events: list[list[dict]] = results.read_events(folder, self.summary["workers"])
-        self.evaluations: list[dict] = results.read_evaluations(folder)
+        self.events: list[list[dict]] = record.read_events(folder, self.summary["workers"])
+        self.evaluations: list[dict] = record.read_evaluations(folder)
 
     @property
     def parameters(self) -> list[np.ndarray]:
@@ -225,7 +226,7 @@ def diagram(
 
 def free_addresses(count: int) -> list[str]:
     """`localhost:port` of free ports on this machine, for a notebook's own servers."""
-    from common import network
+    from common.launch import network
 
     return [f"localhost:{port}" for port in network.free_ports(count, private=False)]
 

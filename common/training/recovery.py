@@ -1,11 +1,9 @@
-"""How a session begins and goes on: who initialises, who waits, what if a task is lost."""
-
-import time
+"""How a session begins and recovers: who initialises, who waits, what if a task is lost."""
 
 import tensorflow.compat.v1 as tf
 
-from common import hooks
-from common.flags import fail
+from common import fail
+from common.training import results
 
 
 class SessionCreator(tf.train.SessionCreator):
@@ -22,7 +20,12 @@ class SessionCreator(tf.train.SessionCreator):
         variables = tf.global_variables()
         self._init = tf.variables_initializer(variables)
         self._ready = tf.report_uninitialized_variables(variables)
-        self._local_init = tf.group(tf.local_variables_initializer(), tf.tables_initializer())
+        # Input pipelines are found by their kind, so that a script needs to register none.
+        operations = tf.get_default_graph().get_operations()
+        pipelines = [op for op in operations if op.type == "MakeIterator"]
+        self._local_init = tf.group(
+            tf.local_variables_initializer(), tf.tables_initializer(), *pipelines
+        )
 
     def create_session(self) -> tf.Session:
         task, config = self._task, self._task.config
@@ -54,26 +57,17 @@ class SessionCreator(tf.train.SessionCreator):
             return not len(session.run(self._ready))
 
 
-class Loop:
-    """The monitored session as the training loop sees it: `should_stop` and `run`.
-
-    Hooks cost more time than a small step. They see one step in every 0.1 s, which is soon enough
-    to log, save, notice NaN and stop; those in between go straight to TensorFlow and, while they
-    are short, several in one call (`common.chain`). Every step is noted in the events, and none
-    beyond `--steps` is made (`next_update`).
-    """
-
-    def __init__(self, session: tf.train.MonitoredSession, events: list[hooks.Events]):
-        self._session, self._events, self._due = session, events, 0.0
-        self.should_stop = session.should_stop
-
-    def run(self, step: tf.Operation, replica: int = 0) -> None:
-        """The step, once or some times; `replica` says whose, where threads share the session."""
-        if replica or time.monotonic() < self._due:
-            try:
-                self._events[replica].run()
-                return
-            except (tf.errors.UnavailableError, tf.errors.AbortedError):
-                pass  # a ps is lost: the monitored session will notice it, too, and recover
-        self._session.run(step)
-        self._due = time.monotonic() + 0.1
+def check_checkpoint(directory: str) -> None:
+    """Ends the process with one sentence if the newest checkpoint is of another model."""
+    newest = tf.train.latest_checkpoint(directory)
+    if newest is None:
+        results.create(directory, "--checkpoint_dir")
+        return
+    saved = tf.train.load_checkpoint(newest).get_variable_to_shape_map()
+    for variable in tf.global_variables():
+        shape = variable.shape.as_list()
+        if saved.get(variable.op.name) != shape:
+            fail(
+                f"the checkpoint {newest} is of another model (it has {variable.op.name} "
+                f"{saved.get(variable.op.name)}, not {shape}): name another --checkpoint_dir"
+            )

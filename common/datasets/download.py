@@ -7,7 +7,7 @@ import os
 import urllib.request
 from pathlib import Path
 
-from common.flags import fail
+from common import fail
 
 # name -> (where, {file: md5 as its publisher gives it})
 SOURCES = {

@@ -10,9 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-from common import data, flags, network, results
-from common.flags import fail
-from common.processes import Group, Process, describe_exit
+from common import data, fail, flags
+from common.launch import addresses, network, prepare, record
+from common.launch.processes import Group, Process, describe_exit
+from common.training.results import create, now, write
 
 
 class Stopped(BaseException):
@@ -32,7 +33,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
     try:
-        run = prepare(arguments)
+        run = checked(arguments)
         run.train()
         run.write()
     except Failed as failed:
@@ -48,7 +49,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def prepare(arguments: list[str]) -> "Run":
+def checked(arguments: list[str]) -> "Run":
     """All that can be wrong before anything starts; an earlier run's results are removed last."""
     folder = Path(arguments[0]).resolve()
     script = next((p for n in ("worker.py", "train.py") if (p := folder / n).is_file()), None)
@@ -59,15 +60,15 @@ def prepare(arguments: list[str]) -> "Run":
     options = parser.parse_args(arguments[1:])
     flags.check(options, defaults, parser)
     if options.results is None:
-        options.results = str(folder / "results" / results.now())
-    results.create(Path(options.results, "logs"))
+        options.results = str(folder / "results" / now())
+    create(Path(options.results, "logs"))
     if options.checkpoint_dir is None:
         options.checkpoint_dir = str(Path(options.results, "checkpoints"))
-    results.create(options.checkpoint_dir, "--checkpoint_dir")
-    data.prepare(options)
+    create(options.checkpoint_dir, "--checkpoint_dir")
+    prepare.fetch(options)
     private = network.choose(options.network, print) == "private"
-    data.check(options)
-    results.clear(Path(options.results))
+    prepare.check(options)
+    record.clear(Path(options.results))
     return Run(folder, script, options, arguments[1:], private)
 
 
@@ -100,7 +101,7 @@ class Run:
         self.tasks = self.ps + self.workers
         self.env = os.environ | {
             "PYTHONPATH": os.pathsep.join(
-                [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+                [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
             ),
             "PYTHONUNBUFFERED": "1",
         }
@@ -112,7 +113,7 @@ class Run:
             self.deadline = time.monotonic() + self.options.timeout
             for task in self.tasks:
                 self.group.start(task, self.env)
-            from common import screen  # after the start: importing it takes a while
+            from common.launch import screen  # after the start: importing it takes a while
 
             with screen.Screen(self.where, self.options) as shown:
                 self._watch(shown)
@@ -145,11 +146,11 @@ class Run:
                 raise Failed(task.error_line() or task.last_lines(), 2)
             how = f"{task.name} {describe_exit(task.exit_code)}"
             if task.exit_code > 0:
-                log = results.shown(task.log)
+                log = record.shown(task.log)
                 raise Failed(f"{how}; {log} ends with\n\n{task.last_lines()}", 1)
             if task.restarts == self.options.max_restarts:
                 raise Failed(
-                    f"{results.shown(task.log)} ends with\n\n{task.last_lines()}\n\nerror: {how}, "
+                    f"{record.shown(task.log)} ends with\n\n{task.last_lines()}\n\nerror: {how}, "
                     f"and --max_restarts {self.options.max_restarts} is used up",
                     1,
                 )
@@ -162,27 +163,23 @@ class Run:
         logs = self.where / "logs"
         after = f"error: after --timeout {self.options.timeout:g} s"
         for task, address in zip(self.tasks, self.hosts, strict=True):
-            if self.ps and task.exit_code is None and not network.answers(address):
-                log = results.shown(task.log)
+            if self.ps and task.exit_code is None and not addresses.answers(address):
+                log = record.shown(task.log)
                 return f"{after} {task.name} had not come up at {address}; see {log}"
-        return f"{after} the run was not over: give it more time, or see {results.shown(logs)}"
+        return f"{after} the run was not over: give it more time, or see {record.shown(logs)}"
 
     def write(self) -> None:
         """summary.json and curves.png, from what the tasks left; then the screen's last lines."""
-        from common import plots, screen
+        from common.launch import plots, screen
 
         tasks = [
             {"job": t.job, "index": i, "exit_code": t.exit_code, "restarts": t.restarts}
             for t in self.tasks
             for i in (range(self.replicas) if t.job == "worker" and not t.index else [t.index])
         ]
-        size = data.describe(self.options).size
-        summary = results.summarise(self.where, self.folder.name, vars(self.options), tasks, size)
-        plots.curves(self.where, summary)
-        text = json.dumps(summary, indent=2) + "\n"
-        results.write(self.where / "summary.json", lambda path: path.write_text(text))
-        screen.table(summary, self.where)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+        size = data.describe(self.options).size if data.is_known(self.options) else 0
+        found = record.summarise(self.where, self.folder.name, vars(self.options), tasks, size)
+        plots.curves(self.where, found)
+        text = json.dumps(found, indent=2) + "\n"
+        write(self.where / "summary.json", lambda path: path.write_text(text))
+        screen.table(found, self.where)

@@ -1,53 +1,20 @@
-"""What a run leaves behind: events of every step, evaluations, the summary.
+"""What the tasks of a run have left, read; and `summary.json`, made of it."""
 
-One line of `events-worker-K.jsonl` is one step (one window, in the window schemes):
-`time` (seconds since 1970, when the step was over), `local_step` (mini-batches of this process so
-far), `global_step` (which update of the global parameters the step made), `loss`, `staleness`
-(updates by others between its pull and its push), `pulled_at` (updates there had been at the pull),
-and the seconds it took to `pull`, `compute` and `push`. Of steps made in one call of the session,
-the way from one gradient to the arrival of the next parameters is halved into push and pull; where
-one waits for others in between, the push is taken to be as long as the pull. By the clock of the
-ps, `out` are the seconds between the pull and the push, and `gap` those between the push before and
-this pull: 0 where the ps, in one call, went straight on from one to the other, null for the first
-step of a session.
-"""
-
-import datetime
 import importlib.metadata
 import itertools
 import json
-import os
 import platform
 import statistics
-import time
 from collections import Counter
 from pathlib import Path
 
-from common.flags import fail
-
-
-def create(folder: str | Path, flag: str = "--results") -> Path:
-    """Makes a folder; one sentence naming `flag`, and exit code 2, where it cannot be written."""
-    path = Path(folder)
-    probe = path / f".probe-{os.getpid()}"
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        probe.write_text("")
-        probe.unlink()
-    except OSError as error:
-        fail(f"cannot write to {folder} ({error.strerror}): name another {flag}")
-    return path
+from common.training.results import events_file
 
 
 def shown(path: Path | str) -> str:
     """A path as the user would type it: relative where it lies below the current directory."""
     path = Path(path)
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
-
-
-def now() -> str:
-    """The name of a results folder: the local time."""
-    return datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S-%f")[:-3]
 
 
 def clear(folder: Path) -> None:
@@ -57,32 +24,6 @@ def clear(folder: Path) -> None:
                     "tensorboard/*/events.out.tfevents.*"):  # fmt: skip
         for path in folder.glob(pattern):
             path.unlink()
-
-
-def write(path: Path, write_to) -> None:
-    """A file that appears whole or not at all: `write_to(temporary_path)`, then renamed."""
-    temporary = path.with_name(f".{os.getpid()}-{path.name}")
-    try:
-        write_to(temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def events_file(folder: str | Path, worker: int) -> Path:
-    return Path(folder) / f"events-worker-{worker}.jsonl"
-
-
-def note_evaluation(folder: str, step: int, accuracy: float, loss: float) -> None:
-    """Appends to `evaluations.jsonl`: the global parameters' test accuracy after `step` updates."""
-    line = {"time": time.time(), "global_step": step, "test_accuracy": accuracy, "test_loss": loss}
-    with open(Path(folder) / "evaluations.jsonl", "a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
-
-
-def line(worker: int, step: int, loss: float, staleness: int) -> str:
-    """How a step looks on the screen."""
-    return f"[worker {worker}] step {step}  loss {loss:.4g}  staleness {staleness}"
 
 
 class Tail:
@@ -166,8 +107,7 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict], size: i
         "examples": examples,
         "seconds": seconds,
         "examples_per_second": examples / seconds if seconds else 0.0,
-        "test_accuracy": final["test_accuracy"],
-        "test_loss": final["test_loss"],
+        **{name: value for name, value in final.items() if name.startswith("test_")},
         "staleness": {
             "mean": sum(s * n for s, n in staleness.items()) / max(1, len(every)),
             "max": max(staleness, default=0),
@@ -187,7 +127,7 @@ def _theory(events: list[list[dict]]) -> float:
     expected = []
     for mine in events:
         for event, following in itertools.pairwise(mine):
-            if following["gap"] is not None:
+            if following["gap"] is not None and event["out"] is not None:
                 others = following["pulled_at"] - event["pulled_at"] - 1
                 cycle = event["out"] + following["gap"]
                 expected.append(others * event["out"] / cycle if cycle else 0.0)

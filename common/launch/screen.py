@@ -7,7 +7,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from common import data, gpus, results
+from common import data
+from common.launch import gpus, record
+from common.training import results
 
 
 class Screen:
@@ -15,12 +17,13 @@ class Screen:
 
     def __init__(self, where: Path, options):
         self._options = options
-        self._tails = [results.Tail(results.events_file(where, k)) for k in range(options.workers)]
+        self._tails = [record.Tail(results.events_file(where, k)) for k in range(options.workers)]
         self._step, self._examples, self._began = 0, 0, 0.0
         self._from = None
         self._printed = [0.0] * options.workers
         self._window = getattr(options, "window", 1)
-        self._size = 0 if options.batch_size else data.describe(options).size
+        whole = not options.batch_size and data.is_known(options)
+        self._size = data.describe(options).size if whole else 0
         self._console = Console(highlight=False, soft_wrap=True)
         self._progress = Progress(
             TextColumn("global step {task.completed:>6.0f}/{task.total:.0f}"),
@@ -38,7 +41,7 @@ class Screen:
         tasks = f"{options.workers} {what}{'s'[: options.workers > 1]}, {options.ps} ps"
         if hasattr(options, "mode") and not gpus.count():
             tasks += " (no GPU found: on the CPU)"
-        self._say(f"{tasks}; logs and results in {results.shown(where)}")
+        self._say(f"{tasks}; logs and results in {record.shown(where)}")
 
     def __enter__(self) -> "Screen":
         self._progress.start()
@@ -63,7 +66,7 @@ class Screen:
                 continue
             event = events[-1]
             if self._from is None:
-                self._from, self._began = events[0]["global_step"] - 1, results.began(events[0])
+                self._from, self._began = events[0]["global_step"] - 1, record.began(events[0])
             batch = self._options.batch_size or len(range(worker, self._size, len(self._tails)))
             self._examples += batch * self._window * len(events)
             self._step, loss = max(self._step, event["global_step"]), event["loss"]
@@ -110,5 +113,5 @@ def table(summary: dict, where: Path) -> None:
         f"{summary['examples_per_second']:,.0f} examples/s; "
         f"staleness mean {stale['mean']:.2f}, max {stale['max']}"
     )
-    last = f"test accuracy {summary['test_accuracy']:.2%}; results in {results.shown(where)}"
+    last = f"test accuracy {summary['test_accuracy']:.2%}; results in {record.shown(where)}"
     console.print(last, markup=False)

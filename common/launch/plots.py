@@ -8,7 +8,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from common import results
+from common.launch import record
+from common.training import results
 
 STYLE = Path(__file__).with_name("style.mplstyle")
 PS, NETWORK, WAITING, ACCURACY = "#7b3fa0", "#f2a33a", "#d5d9df", "#1b1f24"
@@ -29,8 +30,8 @@ def smooth(values, width: int) -> np.ndarray:
 
 def curves(folder: Path, summary: dict) -> None:
     """Draws `curves.png`: loss and accuracy over time and over updates, timeline, staleness."""
-    events = results.read_events(folder, summary["workers"])
-    evaluations = results.read_evaluations(folder)
+    events = record.read_events(folder, summary["workers"])
+    evaluations = record.read_evaluations(folder)
     with plt.style.context(STYLE):
         figure, axes = plt.subplots(2, 2, figsize=(10, 6.6), layout="constrained")
         learning(axes[0, 0], events, evaluations, "seconds")
@@ -54,7 +55,7 @@ def _position(events: list[list[dict]], unit: str):
     """A function that tells where an event lies, in `seconds` since the start or in `updates`."""
     if unit == "updates":
         return lambda event: event["global_step"]
-    started = min((results.began(e) for mine in events for e in mine), default=0)
+    started = min((record.began(e) for mine in events for e in mine), default=0)
     return lambda event: event["time"] - started
 
 
@@ -98,7 +99,7 @@ def timeline(axes, events: list[list[dict]], cycles: int = 6) -> None:
     """What every worker does during a few steps in the middle of the run."""
     busy = [mine for mine in events if mine]
     if busy:
-        starts = np.array([results.began(e) for e in busy[0]])
+        starts = np.array([record.began(e) for e in busy[0]])
         origin, length = starts[0], busy[0][-1]["time"] - starts[0]
         if len(starts) > cycles:  # of the middle third, a stretch as long as most
             lengths = starts[cycles:] - starts[:-cycles]
@@ -109,7 +110,7 @@ def timeline(axes, events: list[list[dict]], cycles: int = 6) -> None:
         for worker, mine in enumerate(events):
             axes.barh(worker, 1e3 * length, left=0, height=0.6, color=WAITING)
             for e in mine:
-                at = results.began(e) - origin
+                at = record.began(e) - origin
                 if not -length < at < length:
                     continue
                 parts = ((e["pull"], NETWORK), (e["compute"], worker_colour(worker)),

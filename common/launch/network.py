@@ -12,10 +12,9 @@ import random
 import socket
 import struct
 import sys
-import time
 from collections.abc import Callable
 
-from common.flags import fail
+from common import fail
 
 _NEW_USER, _NEW_NET = 0x10000000, 0x40000000  # linux/sched.h
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 0x1  # linux/sockios.h, linux/if.h
@@ -121,27 +120,3 @@ def _has_ipv6() -> bool:
     except OSError:
         return False
     return True
-
-
-def answers(address: str, seconds: float = 1.0) -> bool:
-    """Whether somebody accepts connections at `host:port`."""
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), seconds).close()
-    except OSError:
-        return False
-    return True
-
-
-def wait_for(name: str, address: str, timeout: float) -> None:
-    """Tries `address` until it answers; says what it waits for, and gives up after `timeout` s."""
-    begun = said = time.monotonic()
-    while not answers(address):
-        now = time.monotonic()
-        if now - begun > timeout:
-            fail(f"{name} did not answer at {address} within {timeout:g} s: start it, or correct "
-                 "its address")  # fmt: skip
-        if now - said > 5:
-            print(f"waiting for {name} at {address} ...", flush=True)
-            said = now
-        time.sleep(0.1)  # nothing could wake us: the other side is not there yet

@@ -1,0 +1,17 @@
+"""MNIST, and Fashion-MNIST in the same format."""
+
+import gzip
+
+import numpy as np
+
+from common.datasets import download
+
+
+def load(flags, part: str) -> tuple[np.ndarray, np.ndarray]:
+    """MNIST's own format: big-endian sizes, then bytes."""
+    folder = download.fetch(flags.data, flags.data_url)
+    name = "train" if part == "train" else "t10k"
+    with gzip.open(folder / f"{name}-images-idx3-ubyte.gz") as file:
+        x = np.frombuffer(file.read(), np.uint8, offset=16).reshape(-1, 28, 28)
+    with gzip.open(folder / f"{name}-labels-idx1-ubyte.gz") as file:
+        return x, np.frombuffer(file.read(), np.uint8, offset=8)

@@ -1,0 +1,50 @@
+"""A file of the user's: four arrays that `numpy.savez` wrote."""
+
+import zipfile
+
+import numpy as np
+
+from common import fail
+from common.datasets import Description
+
+
+def load(flags, part: str) -> tuple[np.ndarray, np.ndarray]:
+    arrays = read(flags.data)
+    x, labels = arrays[f"x_{part}"], arrays[f"y_{part}"]
+    return x.astype(np.float32), labels
+
+
+def describe(path: str) -> Description:
+    arrays = read(path)
+    x, labels = arrays["x_train"], arrays["y_train"]
+    return Description(x.shape[1:], int(labels.max()) + 1, len(labels))
+
+
+def read(path: str) -> dict[str, np.ndarray]:
+    """The four arrays of an .npz, checked; a fault ends the process with one sentence."""
+    try:
+        if not zipfile.is_zipfile(path):
+            raise ValueError("numpy.savez writes one")
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except Exception as error:  # zip, pickle, header: NumPy raises many kinds
+        fail(f"--data {path} is not a readable .npz file ({error})")
+    missing = [n for n in ("x_train", "y_train", "x_test", "y_test") if n not in arrays]
+    if missing:
+        fail(f"--data {path} lacks {', '.join(missing)}: save x_train, y_train, x_test, y_test")
+    for part in ("train", "test"):
+        x, labels = arrays[f"x_{part}"], arrays[f"y_{part}"]
+        if labels.ndim != 1 or x.ndim < 2 or len(x) != len(labels) or not len(x):
+            fail(f"--data {path}: x_{part} {x.shape} and y_{part} {labels.shape} must be "
+                 "[examples, ...] and [examples], as many of both, one at least")  # fmt: skip
+        if not np.issubdtype(labels.dtype, np.integer) or labels.min() < 0:
+            fail(f"--data {path}: y_{part} must hold classes 0, 1, 2, ... as integers")
+        if x.dtype.kind not in "iuf" or not np.isfinite(x).all():
+            fail(f"--data {path}: x_{part} must hold finite numbers")
+    if arrays["x_train"].shape[1:] != arrays["x_test"].shape[1:]:
+        fail(f"--data {path}: examples of x_train {arrays['x_train'].shape[1:]} and x_test "
+             f"{arrays['x_test'].shape[1:]} differ in shape")  # fmt: skip
+    if arrays["y_test"].max() > arrays["y_train"].max():
+        fail(f"--data {path}: y_test holds class {arrays['y_test'].max()}, y_train ends at "
+             f"{arrays['y_train'].max()}")  # fmt: skip
+    return arrays

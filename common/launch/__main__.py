@@ -1,0 +1,7 @@
+"""`python -m common.launch FOLDER [flags]`"""
+
+import sys
+
+from common.launch.launcher import main
+
+sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,199 @@
+"""What is wrong with this machine, and the cure: `python -m common.doctor`.
+
+Every check prints one line, `[OK]   what there is` or `[FAIL] what is wrong -> the cure`.
+"""
+
+from __future__ import annotations  # an older Python, too, is to be told that it is too old
+
+import contextlib
+import functools
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+RIGHT = (3, 10) <= sys.version_info[:2] <= (3, 13)
+ROOT = Path(__file__).resolve().parents[2]
+PINS = ROOT / "common" / "requirements.txt"
+PACKAGES = ("numpy", "scikit-learn", "matplotlib", "rich", "tensorboard", "jupyter", "nbconvert",
+            "papermill", "pytest", "ruff")  # fmt: skip
+PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
+CGROUP, SYSCTL = Path("/sys/fs/cgroup"), Path("/proc/sys")
+INSTALL = f"install what the examples are tested with: {sys.executable} -m pip install -r {PINS}"
+# Linux settings that may forbid private networks: the value that does, and the one that does not.
+FORBIDDING = {
+    "kernel/apparmor_restrict_unprivileged_userns": ("1", "0"),  # of Ubuntu 24.04
+    "user/max_user_namespaces": ("0", "10000"),
+}
+
+
+class Problem(Exception):
+    """What is wrong, and the cure: one clear sentence each."""
+
+
+def python() -> str:
+    found = "Python {}.{}.{}".format(*sys.version_info)
+    if not RIGHT:
+        raise Problem(f"{found}, so nothing else was checked", "use Python 3.10 to 3.13")
+    return found
+
+
+def _tested(name: str):
+    """The versions of a package that are tested: pyproject.toml's range, or else the pin."""
+    from packaging.requirements import Requirement
+
+    project = ROOT / "pyproject.toml"  # is not there where an example was copied away
+    ranges = re.findall(rf'"({name}[<>=].*?)"', project.read_text()) if project.exists() else []
+    pins = re.findall(rf"^{name}==.*", PINS.read_text(), re.MULTILINE)
+    wanted = map(Requirement, ranges or pins)
+    return next(one.specifier for one in wanted if not one.marker or one.marker.evaluate())
+
+
+def packages(names: tuple[str, ...] = PACKAGES) -> str:
+    found, wrong = [], []
+    for name in names:
+        try:
+            version = importlib.metadata.version(name)
+            found.append(f"{name} {version}")
+            if not _tested(name).contains(version):
+                wrong.append(f"{name} is {version}, but {_tested(name)} is tested")
+        except importlib.metadata.PackageNotFoundError:
+            wrong.append(f"{name} is missing")
+    if wrong:
+        raise Problem("; ".join(wrong), INSTALL)
+    return ", ".join(found)
+
+
+def try_tensorflow() -> None:
+    """Prints JSON for each thing that worked; two servers, as one alone needs no network."""
+    from common.launch import network
+
+    private = network.choose("auto", lambda warning: None) == "private"
+    from common.cluster import cores, tf  # after that: it starts threads, and unsets the proxies
+
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    print(json.dumps({"cores": cores(), "gpus": gpus}), flush=True)
+    ps, worker = ([f"localhost:{port}"] for port in network.free_ports(2, private))
+    servers = [tf.train.Server({"ps": ps, "worker": worker}, job, 0) for job in ("ps", "worker")]
+    with tf.Session(servers[1].target) as session, tf.device("/job:ps/task:0"):
+        print(json.dumps({"answer": float(session.run(tf.constant(3.0) + 4.0))}), flush=True)
+    os._exit(0)  # a server cannot be shut down
+
+
+@functools.lru_cache
+def _trial() -> dict:
+    """What `try_tensorflow` says in a process of its own; `end` holds its last words."""
+    command = [sys.executable, "-c", "from common.launch import doctor; doctor.try_tensorflow()"]
+    try:
+        child = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60)
+        said, noise, end = child.stdout, child.stderr.decode(), f"exit code {child.returncode}"
+    except subprocess.TimeoutExpired as error:
+        said, noise, end = error.stdout or b"", "", "no answer within 60 s"
+    facts = {"end": next(filter(str.strip, reversed(noise.splitlines())), end)}
+    for line in said.splitlines():
+        facts |= json.loads(line) if line.startswith(b"{") else {}
+    return facts
+
+
+def tensorflow() -> str:
+    text, facts = packages(("tensorflow",)), _trial()
+    if "cores" not in facts:
+        raise Problem(f"TensorFlow cannot be imported: {facts['end']}", INSTALL)
+    return "{0}; processor cores: {cores}, GPUs that it sees: {gpus}".format(text, **facts)
+
+
+def server() -> str:
+    facts, cure = _trial(), "first let TensorFlow be imported"
+    if facts.get("answer") == 7:
+        return "two servers start, and one computes for a session on the other through grpc://"
+    if "cores" in facts:
+        cure = "see to it that localhost is 127.0.0.1 and that no firewall stands before it"
+    raise Problem(f"no TensorFlow server answers here: {facts['end']}", cure)
+
+
+def _holder(port: int) -> str:
+    with contextlib.suppress(Exception):  # some systems tell only root, some nobody
+        import psutil
+
+        pids = {c.laddr.port: c.pid for c in psutil.net_connections("tcp") if c.status == "LISTEN"}
+        return f"{psutil.Process(pids[port]).name()} (process {pids[port]})"
+    return "another program"
+
+
+def ports() -> str:
+    from common.launch import network
+
+    for port in (2222, 2223, 2224):  # of tasks that are started by hand
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as TensorFlow does
+            try:
+                probe.bind(("", port))
+            except OSError:
+                cure = "end it, or start tasks with other --ps_hosts and --worker_hosts"
+                raise Problem(f"{_holder(port)} has port {port}", cure) from None
+    return f"ports 2222 to 2224 are free, others too ({network.free_ports(1, private=False)[0]})"
+
+
+def proxies() -> str:
+    names = [name for lower in PROXIES for name in (lower, lower.upper()) if os.environ.get(name)]
+    return f"{', '.join(names)} set: tasks unset them" if names else "no proxies are set"
+
+
+def isolation() -> str:
+    from common.launch import network
+
+    if not (why := network.can_be_private()):
+        return "a run's servers have a private network: nobody else reaches them"
+    cures = [
+        f"sudo sysctl {name.replace('/', '.')}={good}"
+        for name, (bad, good) in FORBIDDING.items()
+        if (SYSCTL / name).is_file() and (SYSCTL / name).read_text().strip() == bad
+    ]
+    cures.append("stay in a network that you trust, and start runs with --network host")
+    risk = "whoever reaches a run's servers, on any interface, runs code and reads files as you"
+    raise Problem(f"{risk}, for there is no private network ({why})", ", or ".join(cures))
+
+
+def disk() -> str:
+    free = shutil.disk_usage(ROOT).free / 1e9
+    if free < 1:
+        raise Problem(f"{free:.1f} GB are free in {ROOT}", "make room: results need up to 1 GB")
+    return f"{free:.0f} GB are free in {ROOT}"
+
+
+def memory() -> str:
+    import psutil
+
+    free = psutil.virtual_memory().available
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # no limit reads "max"
+        used = re.search(r"^anon (\d+)$", (CGROUP / "memory.stat").read_text(), re.MULTILINE)
+        free = min(free, int((CGROUP / "memory.max").read_text()) - int(used[1]))
+    text = f"{free / 1e9:.1f} GB of memory are free"
+    if free < 3e9:
+        raise Problem(text, "end other programs: each task takes about 1 GB, and a run has three")
+    return text
+
+
+def main() -> int:
+    """Runs all checks; returns the exit code: 0 if nothing failed, else 1."""
+    checks = (python, tensorflow, packages, server, ports, proxies, isolation, disk, memory)
+    failed = False
+    for check in checks if RIGHT else [python]:
+        try:
+            line = f"[OK]   {check()}"
+        except Problem as problem:
+            line = "[FAIL] {} -> {}".format(*problem.args)
+        except Exception as error:
+            line = f"[FAIL] the check of {check.__name__} broke off: {error!r} -> {INSTALL}"
+        print(" ".join(line.splitlines()), flush=True)
+        failed |= line.startswith("[FAIL]")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""A server on its own, for a cluster that others use: a session of any process may be its client.
+
+    python -m common.server --cluster_spec='local|localhost:2222' --job_name=local --task_index=0
+
+Several jobs are parted by commas, the tasks of one by semicolons; every task of the cluster is
+started with the same specification: --cluster_spec='worker|a:2222;b:2222,ps|c:2222'
+"""
+
+import argparse
+import re
+import signal
+
+from common import fail
+from common.flags import Parser
+from common.launch import addresses
+from common.launch.converters import number
+
+
+def cluster_spec(text: str) -> dict[str, list[str]]:
+    """`worker|a:2222;b:2222,ps|c:2222` -> {"worker": ["a:2222", "b:2222"], "ps": ["c:2222"]}.
+
+    Raises:
+        argparse.ArgumentTypeError: with what is wrong.
+    """
+    jobs: dict[str, list[str]] = {}
+    for part in text.split(","):
+        name, bar, tasks = part.partition("|")
+        if not (bar and re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name)):
+            raise argparse.ArgumentTypeError(
+                f"must read 'job|host:port;host:port,job|host:port', in quotes, not {text!r}"
+            )
+        if name in jobs:
+            raise argparse.ArgumentTypeError(f"names the job {name} twice: join its tasks with ;")
+        jobs[name] = tasks.split(";")
+    everyone = [address for addresses in jobs.values() for address in addresses]
+    for address in everyone:
+        host, _, port = address.rpartition(":")
+        if not (host and re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 65536):
+            raise argparse.ArgumentTypeError(f"{address!r} is not host:port")
+        if everyone.count(address) > 1:
+            raise argparse.ArgumentTypeError(f"two tasks have the same address {address}")
+    return jobs
+
+
+def main() -> None:
+    parser = Parser(
+        prog="python -m common.server",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    text = "all jobs and their tasks, 'job|host:port;host:port,job|host:port'"
+    parser.add_argument(
+        "--cluster_spec", type=cluster_spec, metavar="SPEC", required=True, help=text
+    )
+    parser.add_argument("--job_name", metavar="JOB", required=True, help="this server's job")
+    parser.add_argument("--task_index", type=number(int, 0), metavar="K", default=0,
+                        help="its number within the job, from 0 (default: 0)")  # fmt: skip
+    flags = parser.parse_args()
+    jobs, job, index = flags.cluster_spec, flags.job_name, flags.task_index
+    if job not in jobs:
+        parser.error(f"--job_name: the cluster has the jobs {', '.join(jobs)}, not {job!r}")
+    if index >= len(jobs[job]):
+        parser.error(
+            f"--task_index: there is no {job} {index}, the last one is {len(jobs[job]) - 1}"
+        )
+    serve(jobs, job, index)
+
+
+def serve(jobs: dict[str, list[str]], job: str, index: int) -> None:
+    """Serves until Ctrl-C or SIGTERM: TensorFlow has no call that ends a server."""
+    address = jobs[job][index]
+    port = address.rpartition(":")[2]
+    if addresses.answers(f"localhost:{port}"):  # TensorFlow would share the port, in silence
+        fail(f"port {port} is taken: end the other server, or choose another port")
+    ends = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # in TensorFlow's threads, too
+    from common.cluster import tf  # late, since it takes seconds; there without proxies
+
+    try:
+        tf.train.Server(jobs, job, index)
+    except tf.errors.OpError as error:
+        fail(f"no server can be started at {address}: {error.message}")
+    print(
+        f"warning: port {port} is open on all interfaces of this machine, without authentication: "
+        "use it in a network that you trust",
+        flush=True,
+    )
+    print(f"{job} {index} serves at {address}; a session's target is grpc://{address}", flush=True)
+    signal.sigwait(ends)
+
+
+if __name__ == "__main__":
+    main()

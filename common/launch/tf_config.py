@@ -1,0 +1,33 @@
+"""`TF_CONFIG`, the environment variable that names a task and its cluster."""
+
+import json
+
+from common import fail
+
+
+def parse(text: str, job: str) -> tuple[dict[str, list[str]], str, int]:
+    """`TF_CONFIG` -> hosts, this task's job and index; a `chief` there is our worker 0."""
+    try:
+        config = json.loads(text)
+        cluster = dict(config["cluster"])
+        name, index = config["task"]["type"], int(config["task"]["index"])
+        if index < 0:
+            raise ValueError("a negative index")
+        for key, value in cluster.items():
+            if not isinstance(value, list) or not all(isinstance(a, str) for a in value):
+                raise ValueError(f"{key} is no list of addresses")
+    except (ValueError, KeyError, TypeError) as error:
+        fail(f"TF_CONFIG must read {{'cluster': {{'ps': [...], 'worker': [...]}}, 'task': "
+             f"{{'type': {job!r}, 'index': 0}}}} as JSON ({error!r})")  # fmt: skip
+    if name not in ("ps", "worker", "chief", "master"):
+        fail(f"TF_CONFIG: the examples know the task types ps, worker and chief, not {name!r}")
+    chief = cluster.pop("chief", cluster.pop("master", []))
+    if name in ("chief", "master"):
+        name = "worker"
+    elif name == "worker":
+        index += len(chief)
+    cluster["worker"] = chief + cluster.get("worker", [])
+    unknown = sorted(set(cluster) - {"ps", "worker"})
+    if unknown or not cluster.get("ps") or not cluster["worker"]:
+        fail(f"TF_CONFIG must name the jobs ps and worker (or chief), not {sorted(cluster)}")
+    return cluster, name, index

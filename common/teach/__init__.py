@@ -1,0 +1,1 @@
+"""For READMEs and notebooks: quotes of the code, runs, drawings."""

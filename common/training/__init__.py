@@ -1,0 +1,1 @@
+"""Behind `session`: hooks, recovery, synchronous rounds, what a task writes."""

@@ -1,0 +1,80 @@
+"""The chief measures the global parameters on the test set."""
+
+import math
+import time
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from common import copies, data
+from common.training import results
+
+
+class Evaluation(tf.train.SessionRunHook):
+    """Now and then during training, and at its end.
+
+    Little of the chief's time goes there: a large test set is sampled (every k-th example) until
+    the end.
+    """
+
+    def __init__(
+        self,
+        task,
+        params: list[tf.Variable],
+        evaluate: Callable[..., dict[str, tf.Tensor]],
+        test: tuple[np.ndarray, np.ndarray],
+        reached: Callable[[tf.Session], None],
+    ):
+        """
+        Args:
+            task: this process.
+            params: the global parameters.
+            evaluate: from (parameters, x, labels), tensors, to what is measured of each example:
+                name -> [batch]; `accuracy` and `loss` among them.
+            test: x [examples, ...] and labels [examples, ...] of the test set.
+            reached: called with the raw session when `--target_accuracy` is reached.
+        """
+        self._task, self._test, self._reached = task, test, reached
+        x, labels = data.scaled(test[0][:1]), test[1]
+        with tf.device(task.device):
+            self._x = tf.placeholder(x.dtype, [None, *x.shape[1:]])
+            self._labels = tf.placeholder(labels.dtype, [None, *labels.shape[1:]])
+            w, _ = copies.pull(params, tf.train.get_global_step())
+            measured = evaluate(w, self._x, self._labels)
+            missing = {"accuracy", "loss"} - set(measured)
+            if missing:
+                raise ValueError(f"evaluate returns no {' and no '.join(sorted(missing))}")
+            self._sums = {f"test_{name}": tf.reduce_sum(tf.cast(values, tf.float32))
+                          for name, values in measured.items()}  # fmt: skip
+        self._global_step = tf.train.get_global_step().read_value()
+        self._due = 0.0
+
+    def after_run(self, run_context, run_values):
+        began = time.time()
+        if began < self._due:
+            return
+        found = self.measure(run_context.session, sample=1000)
+        took = 0.0 if self._due == 0 else time.time() - began  # the first one also sets up a graph
+        self._due = time.time() + max(0.1, min(2.0, 50 * took))
+        target = self._task.flags.target_accuracy
+        if target is not None and found["test_accuracy"] >= target and found["global_step"] > 0:
+            found = self.measure(run_context.session)  # the whole test set, to be sure
+            if found["test_accuracy"] >= target:
+                self._reached(run_context.session)
+                run_context.request_stop()
+
+    def measure(self, session: tf.Session, sample: int | None = None) -> dict:
+        """`global_step` and the mean of each measure, also appended to `evaluations.jsonl`."""
+        x, labels = self._test
+        stride = max(1, math.ceil(len(labels) / sample)) if sample else 1
+        x, labels = x[::stride], labels[::stride]
+        found = dict.fromkeys(self._sums, 0.0)
+        found["global_step"] = int(session.run(self._global_step))
+        for i in range(0, len(labels), 1000):
+            part = slice(i, i + 1000)
+            feed = {self._x: data.scaled(x[part]), self._labels: labels[part]}
+            for name, value in session.run(self._sums, feed).items():
+                found[name] += float(value) / len(labels)
+        results.note_evaluation(self._task.flags.results, found)
+        return found

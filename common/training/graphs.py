@@ -1,0 +1,78 @@
+"""Questions to the graph: what does an operation need, and is every update counted first?"""
+
+from collections.abc import Iterable
+
+import tensorflow.compat.v1 as tf
+
+
+def operation(graph: tf.Graph, fetch) -> tf.Operation:
+    """The operation that makes something that a session may run: also a variable, or a name."""
+    found = graph.as_graph_element(fetch)
+    return found if isinstance(found, tf.Operation) else found.op
+
+
+def behind(op: tf.Operation) -> list[tf.Operation]:
+    """What an operation waits for directly."""
+    return [*op.control_inputs, *(tensor.op for tensor in op.inputs)]
+
+
+def needed(ends: Iterable[tf.Operation]) -> set[tf.Operation]:
+    """All that runs when `ends` are run, themselves included."""
+    found, to_see = set(), list(ends)
+    while to_see:
+        op = to_see.pop()
+        if op not in found:
+            found.add(op)
+            to_see += behind(op)
+    return found
+
+
+def is_variable(tensor: tf.Tensor) -> bool:
+    """A resource, or a reference to the memory of a variable of the older kind."""
+    return tensor.dtype == tf.resource or tensor.dtype != tensor.dtype.base_dtype
+
+
+def has_state(op: tf.Operation) -> bool:
+    """What is random, reads or writes a variable, a queue, a clock, the data."""
+    return op.op_def.is_stateful or any(map(is_variable, op.inputs))
+
+
+def check_updates(params: list[tf.Variable], step: tf.Operation, number: tf.Tensor) -> None:
+    """Every update of the global parameters is made under its number, on the ps.
+
+    Otherwise an update may be applied that was never counted, or a pull may come between the count
+    and the update: the run would not be what its events say.
+
+    Raises:
+        ValueError: names the parameter, and says what to do.
+    """
+    handles = {param.handle.op if hasattr(param, "handle") else param.op: param for param in params}
+    runs = needed([step])
+    reads = ("ReadVariableOp", "VariableShape", "ResourceGather", "Identity", "VarIsInitializedOp")
+    after = _that_wait_for(number.op, runs)
+    for op in runs:
+        changed = [handles[t.op] for t in op.inputs if t.op in handles and is_variable(t)]
+        if not changed or op.type in reads:
+            continue
+        name, inside = changed[0].op.name, "with session.next_update(...) as number:"
+        if op not in after:
+            raise ValueError(
+                f"{op.name} changes {name} without waiting for the number of the update: write it "
+                f"inside `{inside}`"
+            )
+        astray = [o for o in needed([op]) & after
+                  if o.device != number.device and "/job:ps" not in o.device]  # fmt: skip
+        if number.device and astray:
+            raise ValueError(
+                f"{astray[0].name} is part of the update of {name}, but is not computed on the ps: "
+                f"write it inside `{inside}`, or under `tf.device({name}.device)`"
+            )
+
+
+def _that_wait_for(first: tf.Operation, among: set[tf.Operation]) -> set[tf.Operation]:
+    """Those of `among` that run after `first`, itself included."""
+    found = {first}
+    for op in first.graph.get_operations():  # each after those that it waits for
+        if op in among and any(one in found for one in behind(op)):
+            found.add(op)
+    return found

@@ -1,0 +1,164 @@
+"""The synchronous machine: workers wait for each other, and all of them make one update together.
+
+Everything waits in queues on the ps that holds the count of the updates:
+
+    tokens-K    of worker K: how many updates there have been. It waits for one before each step.
+    pushed      what the workers push: who, the token it started from, a value for each parameter.
+
+One round, made of the operations below:
+
+    worker      wait -> pull, gradient -> push
+    chief       gather one push of this round from each of the first `count` workers -> the update
+                -> release: a token for everybody
+
+The worker's part is run by its training loop, the chief's by a thread of its own in the chief's
+process. (`tf.train.SyncReplicasOptimizer` has one queue of tokens for all: a fast worker may take
+two, and an update then holds two gradients of one worker.)
+"""
+
+import json
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import tensorflow.compat.v1 as tf
+
+from common import copies
+from common.training import clocks, graphs
+
+
+class Rounds(tf.train.SessionRunHook):
+    """The queues of one synchronous run, and the operations on them."""
+
+    def __init__(self, task, params: list[tf.Variable], global_step: tf.Variable):
+        self._task, self._params, self._global_step = task, params, global_step
+        kinds = [(tf.int32, []), (tf.int64, []), *[(p.dtype.base_dtype, p.shape) for p in params]]
+        with tf.device(global_step.device):
+            self._tokens = [
+                tf.FIFOQueue(-1, tf.int64, [[]], shared_name=f"tokens-{k}")
+                for k in range(task.workers)
+            ]
+            self._pushed = tf.FIFOQueue(task.workers, *zip(*kinds), shared_name="pushed")
+            self._round = global_step.read_value()  # which one is under way
+            # Run when the session begins: everybody starts with a token. A chief that is started
+            # again gives everybody a new one, since it may have died before it released them.
+            mine = self._tokens if task.is_chief else [self._tokens[task.index]]
+            self.start = [self._give(mine, self._round)]
+            # Ends the run: whoever waits for a token, or comes to wait, gets OutOfRangeError.
+            self.close = tf.group(*[queue.close() for queue in self._tokens])
+
+    def _give(self, queues, token: tf.Tensor) -> tf.Operation:
+        """A token for each queue; none after the last update, which ends the run."""
+        return tf.cond(
+            token < self._task.flags.steps,
+            lambda: tf.group(*[queue.enqueue(token) for queue in queues]),
+            lambda: tf.group(*[queue.close() for queue in queues]),
+        )
+
+    # The worker's part of a round.
+
+    def wait(self) -> tf.Tensor:
+        """Waits for this worker's token: how many updates there have been, int64, on the ps.
+
+        A worker that was late finds several tokens, of which only the newest counts.
+        """
+        mine = self._tokens[self._task.index]
+        with tf.device(self._global_step.device):
+            first = mine.dequeue()
+            with tf.control_dependencies([first]):
+                others = mine.dequeue_many(mine.size())
+            token = tf.reduce_max(tf.concat([[first], others], axis=0))
+        clocks.note("waited", token, clocks.now([token]))
+        return token
+
+    def push(self, values: list[tf.Tensor], token: tf.Tensor) -> tf.Operation:
+        """Sends `values`, one for each parameter, with the token from which they were computed."""
+        arrived = copies.push(values, self._params, self._global_step.device)
+        clocks.note("computed", token, clocks.noted("computed", arrived[0]))
+        with tf.device(self._global_step.device):
+            return self._pushed.enqueue([self._task.index, token, *arrived])
+
+    # The chief's part.
+
+    def gather(self, count: int) -> list[tf.Tensor]:
+        """Waits for one push of this round from each of the first `count` workers.
+
+        What was computed from an older token is dropped, and so is a second push of a worker that
+        was started again.
+
+        Returns:
+            The sum of what they pushed, for each parameter, on the ps.
+        """
+
+        def take_one(who, total):
+            worker, token, *values = self._pushed.dequeue()
+            counts = tf.equal(token, self._round) & ~who[worker]
+            total = tf.cond(counts, lambda: [t + v for t, v in zip(total, values)], lambda: total)
+            return who | tf.one_hot(worker, self._task.workers, counts, False), total
+
+        def incomplete(who, _):
+            return tf.math.count_nonzero(who) < count
+
+        with tf.device(self._global_step.device):
+            start = (
+                tf.zeros([self._task.workers], tf.bool),
+                [tf.zeros(p.shape) for p in self._params],
+            )
+            self._who, total = tf.while_loop(incomplete, take_one, start, parallel_iterations=1)
+        return total
+
+    def release(self, update: tf.Operation, number: tf.Tensor) -> None:
+        """Once the update is applied, gives every worker a token for the next round."""
+        graphs.check_updates(self._params, update, number)
+        with tf.device(self._global_step.device):
+            with tf.control_dependencies([update]):
+                released = self._give(self._tokens, number + 1)
+            who = tf.cast(self._who, tf.int64)
+            row = tf.concat([[number], who], axis=0)
+        count = self._task.flags.steps_per_execution
+        self._several = None
+        released = released.op  # of what tf.cond returns
+        self._fetch = released, row[tf.newaxis]
+        if count > 1:
+            from common.training.several import Several
+
+            self._several = Several(released, [row], count, "rows-rounds")
+            self._fetch_several = self._several.last(released), self._several.noted[0]
+
+    # As a hook: the chief's thread makes one update after the other beside the training loop.
+
+    def after_create_session(self, session, coord):
+        """Also after a recovery, when the thread of the lost session has ended."""
+        if self._task.is_chief:
+            threading.Thread(target=self._run, args=(session, coord), daemon=True).start()
+
+    def _run(self, session, coord):
+        flags, path = self._task.flags, Path(self._task.flags.results, "updates.jsonl")
+        try:
+            made = session.run(self._round)
+            one, several = session.make_callable(self._fetch), None
+            if self._several:
+                self._several.forget(session)
+                several = session.make_callable(self._fetch_several)
+            with open(path, "a", encoding="utf-8") as file:
+                while made < flags.steps and not coord.should_stop():
+                    whole = several and flags.steps - made >= flags.steps_per_execution
+                    _, rows = several() if whole else one()
+                    made = self._note(file, rows)
+            session.run(self.close)
+        except (tf.errors.UnavailableError, tf.errors.AbortedError):
+            pass  # a ps is lost: the training loop notices it, too, and recovers the session
+        except (tf.errors.CancelledError, RuntimeError):
+            pass  # the session was closed: the run ends before its last step
+        except Exception as error:  # a fault of this graph ends the training loop, too
+            coord.request_stop(error)
+
+    @staticmethod
+    def _note(file, rows: Sequence) -> int:
+        """Writes whose pushes each update holds; returns how many updates there are now."""
+        for number, *who in rows.tolist():
+            workers = [k for k, there in enumerate(who) if there]
+            line = {"time": time.time(), "global_step": number + 1, "workers": workers}
+            file.write(json.dumps(line) + "\n")
+        return number + 1
