@@ -38,9 +38,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from common.launch.processes import Group, Process, describe_exit
-
 from common.launch import network, record
+from common.launch.processes import Group, Process, describe_exit
 from common.training import results
 
 WORKERS, BATCH, HIDDEN, RATE = 2, 64, 128, 0.05

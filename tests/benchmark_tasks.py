@@ -43,12 +43,13 @@ class Loop:
 
 
 @contextlib.contextmanager
-def bare_training(task: cluster.Task, server: tf.distribute.Server, *_):
+def bare_training(task: cluster.Task, server: tf.distribute.Server, *_, **__):
     """Takes the place of `session.training`: no hooks, no logs, no checkpoints, no evaluation."""
     v1 = tf.compat.v1
     init = v1.global_variables_initializer()
-    local = v1.local_variables_initializer(), v1.tables_initializer()
-    together = gates.Together(task)
+    operations = v1.get_default_graph().get_operations()
+    local = v1.local_variables_initializer(), *[o for o in operations if o.type == "MakeIterator"]
+    together = gates.StartAndStop(task)
     task.wait_for_ps()
     with v1.Session(server.target, config=task.config) as sess:
         if task.is_chief:

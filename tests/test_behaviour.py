@@ -20,7 +20,6 @@ from conftest import (
 )
 
 from common.launch import record
-from common.training import results
 
 
 def updates(finished) -> list[dict]:

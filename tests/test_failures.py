@@ -1,5 +1,6 @@
 """What happens when something goes wrong: every case is brought about for real."""
 
+import json
 import os
 import re
 import signal
@@ -17,9 +18,6 @@ from conftest import (
     reach,
     task_pid,
 )
-
-from common.launch import record
-from common.training import results
 
 
 def test_killed_tasks_come_back(start):

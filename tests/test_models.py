@@ -13,8 +13,8 @@ import tensorflow.compat.v1 as tf
 from conftest import ROOT, environment
 
 from common import copies, models
-from common.launch import network
 from common.flags import parser
+from common.launch import network
 
 tf.disable_eager_execution()
 DEFAULTS = {"workers": 2, "ps": 1, "steps": 10, "learning_rate": 0.1}

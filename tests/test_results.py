@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from common.launch import record
-from common.training import results
 
 
 def simulated(cycles, steps: int) -> list[list[dict]]:

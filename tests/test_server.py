@@ -7,7 +7,7 @@ import sys
 import pytest
 from conftest import ROOT, environment, eventually
 
-from common.launch import network, server
+from common.launch import addresses, network, server
 
 CLIENT = """
 import sys
