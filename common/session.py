@@ -53,7 +53,7 @@ def next_update(global_step: tf.Variable, flags, after: Sequence[tf.Tensor]) -> 
         return op.device or (places[0] if places else global_step.device)
 
     with tf.device(global_step.device):
-        counted_at = clocks.now(after)
+        counted_at = clocks.now([tf.group(*after)])  # a group waits for each ps with one message
         with tf.control_dependencies([counted_at]):
             number = tf.raw_ops.ResourceCountUpTo(
                 resource=global_step.handle, limit=flags.steps, T=tf.int64

@@ -5,6 +5,7 @@ the count at the pull (`pulled_at`) and the number of the update:
 
     pulled_at   "read": on the ps, just before; "arrived": the values are on the worker
     number      "computed": what is pushed is ready; "counted": on the ps, just before
+    token       of a synchronous scheme, both of these: "asked": on the ps, before the wait for it
 """
 
 import tensorflow.compat.v1 as tf

@@ -19,13 +19,13 @@ two, and an update then holds two gradients of one worker.)
 import json
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import tensorflow.compat.v1 as tf
 
 from common import copies
 from common.training import clocks, graphs
+from common.training.rows import Rows
 
 
 class Rounds(tf.train.SessionRunHook):
@@ -33,6 +33,7 @@ class Rounds(tf.train.SessionRunHook):
 
     def __init__(self, task, params: list[tf.Variable], global_step: tf.Variable):
         self._task, self._params, self._global_step = task, params, global_step
+        self._due = 0.0
         kinds = [(tf.int32, []), (tf.int64, []), *[(p.dtype.base_dtype, p.shape) for p in params]]
         with tf.device(global_step.device):
             self._tokens = [
@@ -65,11 +66,13 @@ class Rounds(tf.train.SessionRunHook):
         """
         mine = self._tokens[self._task.index]
         with tf.device(self._global_step.device):
-            first = mine.dequeue()
+            asked_at = clocks.now([])
+            with tf.control_dependencies([asked_at]):
+                first = mine.dequeue()
             with tf.control_dependencies([first]):
                 others = mine.dequeue_many(mine.size())
             token = tf.reduce_max(tf.concat([[first], others], axis=0))
-        clocks.note("waited", token, clocks.now([token]))
+        clocks.note("asked", token, asked_at)
         return token
 
     def push(self, values: list[tf.Tensor], token: tf.Tensor) -> tf.Operation:
@@ -111,20 +114,16 @@ class Rounds(tf.train.SessionRunHook):
     def release(self, update: tf.Operation, number: tf.Tensor) -> None:
         """Once the update is applied, gives every worker a token for the next round."""
         graphs.check_updates(self._params, update, number)
-        with tf.device(self._global_step.device):
-            with tf.control_dependencies([update]):
-                released = self._give(self._tokens, number + 1)
-            who = tf.cast(self._who, tf.int64)
-            row = tf.concat([[number], who], axis=0)
-        count = self._task.flags.steps_per_execution
+        with tf.device(self._global_step.device), tf.control_dependencies([update]):
+            released = self._give(self._tokens, number + 1)
+        rows = Rows([number, *tf.unstack(self._who)], self._global_step.device, "rounds")
+        self._ends, self._read = [released.op, rows.put], rows.read
         self._several = None
-        released = released.op  # of what tf.cond returns
-        self._fetch = released, row[tf.newaxis]
-        if count > 1:
-            from common.training.several import Several
+        if self._task.flags.steps_per_execution > 1:
+            from common.training.several import copies
 
-            self._several = Several(released, [row], count, "rows-rounds")
-            self._fetch_several = self._several.last(released), self._several.noted[0]
+            chain = copies(self._ends, self._task.flags.steps_per_execution)
+            self._several = [chain[-1][end] for end in self._ends]
 
     # As a hook: the chief's thread makes one update after the other beside the training loop.
 
@@ -137,15 +136,16 @@ class Rounds(tf.train.SessionRunHook):
         flags, path = self._task.flags, Path(self._task.flags.results, "updates.jsonl")
         try:
             made = session.run(self._round)
-            one, several = session.make_callable(self._fetch), None
-            if self._several:
-                self._several.forget(session)
-                several = session.make_callable(self._fetch_several)
+            session.run(self._read)  # what a lost session has left
+            one = session.make_callable(self._ends)
+            several = session.make_callable(self._several or self._ends)
             with open(path, "a", encoding="utf-8") as file:
                 while made < flags.steps and not coord.should_stop():
-                    whole = several and flags.steps - made >= flags.steps_per_execution
-                    _, rows = several() if whole else one()
-                    made = self._note(file, rows)
+                    whole = flags.steps - made >= flags.steps_per_execution
+                    several() if whole else one()
+                    made += flags.steps_per_execution if whole else 1
+                    if made == flags.steps or time.time() > self._due:
+                        self._note(file, session.run(self._read))
             session.run(self.close)
         except (tf.errors.UnavailableError, tf.errors.AbortedError):
             pass  # a ps is lost: the training loop notices it, too, and recovers the session
@@ -154,11 +154,11 @@ class Rounds(tf.train.SessionRunHook):
         except Exception as error:  # a fault of this graph ends the training loop, too
             coord.request_stop(error)
 
-    @staticmethod
-    def _note(file, rows: Sequence) -> int:
-        """Writes whose pushes each update holds; returns how many updates there are now."""
-        for number, *who in rows.tolist():
+    def _note(self, file, rows) -> None:
+        """Writes whose pushes each update holds."""
+        self._due = time.time() + 0.1
+        for number, *who in rows.astype(int).tolist():
             workers = [k for k, there in enumerate(who) if there]
             line = {"time": time.time(), "global_step": number + 1, "workers": workers}
             file.write(json.dumps(line) + "\n")
-        return number + 1
+        file.flush()

@@ -6,8 +6,6 @@ copies are chained: the same steps, one after the other, in one call. Keras has 
 the same name for it.
 """
 
-from collections.abc import Sequence
-
 import tensorflow.compat.v1 as tf
 
 from common.training import graphs
@@ -15,64 +13,22 @@ from common.training import graphs
 SEEDS = ("seed", "seed2")
 
 
-class Several:
+def copies(ends: list[tf.Operation], count: int) -> list[dict[tf.Operation, tf.Operation]]:
     """A chain of copies of a step.
 
-    The last of all updates may come in the middle of a chain and ends it with an error. So each
-    step puts its row of numbers into a queue where the row comes to be, and a call ends by taking
-    them all; after an error they are taken from the queue by hand.
-    """
+    Args:
+        ends: what a call without a chain would run.
+        count: steps in one call.
 
-    def __init__(self, step: tf.Operation, rows: Sequence[tf.Tensor], count: int, name: str):
-        """
-        Args:
-            step: what a call without a chain would run.
-            rows: numbers to note of every step, each [n], float64.
-            count: steps in one call.
-            name: makes the names of the queues unique in the cluster.
-        """
-        queues, puts = [], []
-        for i, row in enumerate(rows):
-            with tf.device(row.device):
-                queues.append(tf.FIFOQueue(-1, row.dtype, row.shape, shared_name=f"{name}/{i}"))
-                puts.append(queues[-1].enqueue(row))
-        self._copies = _copies(step, puts, count)
-        ends = [self._copies[-1][op] for op in (step, *puts)]
-        self.noted, self._left = [], []
-        for queue in queues:  # of each row, a matrix of all steps of the call
-            with tf.device(queue.queue_ref.device):
-                with tf.control_dependencies(ends):
-                    self.noted.append(queue.dequeue_many(count))
-                self._left.append(queue.dequeue_many(queue.size()))
-
-    def last(self, fetch):
-        """The operation or tensor of the last step that is `fetch` in the first."""
-        element = tf.get_default_graph().as_graph_element(fetch)
-        op = element if isinstance(element, tf.Operation) else element.op
-        copy = self._copies[-1].get(op, op)
-        return copy if op is element else copy.outputs[element.value_index]
-
-    def left(self, session: tf.Session) -> list:
-        """The rows of the steps that a broken call has made."""
-        rows = session.run(self._left)
-        whole = min(map(len, rows))
-        return [row[:whole] for row in rows]
-
-    def forget(self, session: tf.Session) -> None:
-        """For a new session: what a call with a lost ps has left is of steps that are lost."""
-        session.run(self._left)
-
-
-def _copies(step: tf.Operation, puts: list[tf.Operation], count: int) -> list[dict]:
-    """`count` dictionaries from the step's operations: to themselves, then to copies.
+    Returns:
+        `count` dictionaries from the step's operations: to themselves, then to copies.
 
     What has a state in a copy (variables, queues, the data, clocks, loops) waits: on a ps for the
     end of the step before, as if the session had been called again; in this process only for what
     the step before did in this process, which is the same and spares a message.
     """
-    ends = [step, *puts]
-    runs = graphs.needed(ends)
-    ops = [op for op in step.graph.get_operations() if op in runs and not _is_handle(op)]
+    runs, everything = graphs.needed(ends), ends[0].graph
+    ops = [op for op in everything.get_operations() if op in runs and not _is_handle(op)]
     here = [op for op in ops if not _on_ps(op) and op.type != "Const"]
     there = [op for op in ops if _on_ps(op)]
     inner = {one for op in here for one in graphs.behind(op)}
@@ -80,8 +36,8 @@ def _copies(step: tf.Operation, puts: list[tf.Operation], count: int) -> list[di
         (list(filter(graphs.has_state, here)), [op for op in here if op not in inner]),
         (list(filter(graphs.has_state, there)), [op for op in ends if _on_ps(op)]),
     ]
-    functions = {f.signature.name: f for f in step.graph.as_graph_def().library.function}
-    copies = [{op: op for op in ops}]
+    functions = {f.signature.name: f for f in everything.as_graph_def().library.function}
+    chain = [{op: op for op in ops}]
     for i in range(1, count):
         graph, given = tf.GraphDef(), {}
         for op in ops:
@@ -89,20 +45,20 @@ def _copies(step: tf.Operation, puts: list[tf.Operation], count: int) -> list[di
             node.CopyFrom(op.node_def)
             node.attr.pop("_class", None)  # the devices are there; colocation names originals
             node.input[:] = [tensor.name for tensor in op.inputs]
-            node.input.extend(f"^{o.name}" for o in op.control_inputs if o in copies[0])
+            node.input.extend(f"^{o.name}" for o in op.control_inputs if o in chain[0])
             _reseed(node, i, functions, graph.library)
-            given |= {tensor.name: tensor for tensor in op.inputs if tensor.op not in copies[0]}
+            given |= {tensor.name: tensor for tensor in op.inputs if tensor.op not in chain[0]}
         nodes = {node.name: node for node in graph.node}
         for k, (waiting, lasts) in enumerate(waits):
             if waiting:
-                before = [copies[-1][op] for op in lasts]
+                before = [chain[-1][op] for op in lasts]
                 with tf.device(waiting[0].device), tf.control_dependencies(before):
                     given[f"^before_{k}"] = tf.constant(0)
             for op in waiting:
                 nodes[op.name].input.append(f"^before_{k}")
         made = tf.import_graph_def(graph, given, [op.name for op in ops], name=f"step_{i}")
-        copies.append(dict(zip(ops, made, strict=True)))
-    return copies
+        chain.append(dict(zip(ops, made, strict=True)))
+    return chain
 
 
 def _reseed(node, i: int, functions: dict, library) -> None:

@@ -10,6 +10,9 @@ from typing import NamedTuple
 import tensorflow.compat.v1 as tf
 
 from common.training import clocks, graphs, results
+from common.training.rows import Rows
+
+SOON = 0.1  # seconds until rows are read, and until hooks see a step again
 
 
 class Replica(NamedTuple):
@@ -19,6 +22,20 @@ class Replica(NamedTuple):
     loss: tf.Tensor
     number: tf.Tensor
     pulled_at: tf.Tensor | None = None
+
+    def rows(self, task, name: str) -> list[Rows]:
+        """Two rows of numbers for each step: one on this task, one on the ps that counts."""
+        number = self.number
+        pulled_at = number if self.pulled_at is None else self.pulled_at
+        with tf.device(task.device):
+            computed = clocks.noted("computed", number)
+            if computed is not None:  # an elastic worker pushes first and computes then
+                computed = tf.maximum(computed, clocks.now([self.loss]))
+            here = [self.loss, clocks.noted("arrived", pulled_at), computed]
+        times = clocks.noted("read", pulled_at), clocks.noted("counted", number)
+        there = [number, pulled_at, *times, clocks.noted("asked", number)]
+        return [Rows(here, task.device, f"{name}-here"),
+                Rows(there, number.device, f"{name}-there")]  # fmt: skip
 
 
 class Step:
@@ -31,97 +48,97 @@ class Step:
         """`first` is the index of the first replica; all of them have the same `step`."""
         self.op = replicas[0].step
         self.numbers = [replica.number.op for replica in replicas]
-        rows = [row for replica in replicas for row in self._rows(task, replica)]
+        names = [f"worker-{first + k}" for k in range(len(replicas))]
+        self._rows = [replica.rows(task, name) for replica, name in zip(replicas, names)]
+        puts = [rows.put for both in self._rows for rows in both]
         self.count = task.flags.steps_per_execution
+        self._last = {}
+        # A group of operations on several devices is run as its parts, which spares a message.
+        parts = self.op.control_inputs if self.op.type == "NoOp" and not self.op.device else []
+        self.ends = [*(parts or [self.op]), *puts]
         if self.count > 1:
-            from common.training.several import Several
+            from common.training.several import copies
 
-            self._several = Several(self.op, rows, self.count, f"rows-worker-{first}")
-            self.fetch = self._several.last(self.op), self._several.noted
-        else:
-            self.fetch = self.op, [row[tf.newaxis] for row in rows]
+            self._last = copies([self.op, *puts], self.count)[-1]
+            self.ends = [self._last[end] for end in self.ends]
         self._window = getattr(task.flags, "window", 1)
         self._local_step = 0
         mode = "a" if int(os.environ.get("TASK_RESTARTS", 0)) else "w"
         paths = [results.events_file(task.flags.results, first + k) for k in range(len(replicas))]
         self._files = [open(path, mode, encoding="utf-8") for path in paths]
-        self._lines: list[list[str]] = [[] for _ in replicas]
-        self._flushed = 0.0
-
-    @staticmethod
-    def _rows(task, replica: Replica) -> list[tf.Tensor]:
-        """Two rows of numbers (float64), one for each place where they are: one transfer each."""
-        number = replica.number
-        pulled_at = number if replica.pulled_at is None else replica.pulled_at
-
-        def row(*values):
-            values = [math.nan if value is None else value for value in values]
-            return tf.stack([tf.cast(value, tf.float64) for value in values])
-
-        with tf.device(task.device):
-            computed = clocks.noted("computed", number)
-            if computed is not None:  # an elastic worker pushes first and computes then
-                computed = tf.maximum(computed, clocks.now([replica.loss]))
-            waited, arrived = clocks.noted("waited", number), clocks.noted("arrived", pulled_at)
-            local = row(replica.loss, waited, arrived, computed)
-        with tf.device(number.device):
-            times = clocks.noted("read", pulled_at), clocks.noted("counted", number)
-            return [local, row(number, pulled_at, *times)]
 
     def prepare(self, session: tf.Session) -> None:
         """For a new session, also after a recovery."""
         self.session = session
-        self._counted = [math.nan] * len(self._lines)  # when, the last update of each replica
-        self._call = session.make_callable(self.fetch)
-        if self.count > 1:
-            self._several.forget(session)
+        self._call = session.make_callable(self.ends)
+        self._read = session.make_callable([[rows.read for rows in both] for both in self._rows])
+        self._read()  # what a lost session has left
+        self._calls: list[tuple[float, float]] = []
+        self._due = 0.0
+        self._counted = [math.nan] * len(self._files)  # when, the last update of each replica
 
-    def run(self, fetches=None, feed_dict=None):
+    def run(self, fetches=None, more: Sequence = (None, None, None)):
         """Makes the step, or `--steps_per_execution` of them, without hooks.
+
+        Args:
+            fetches: what else is wanted.
+            more: `feed_dict`, `options` and `run_metadata` as of `tf.Session.run`.
 
         Returns:
             The values of `fetches`, if there are any; of several steps, of the last.
         """
-        began, values = time.time(), None
+        began, ended = time.time(), math.nan
         try:
-            if fetches is None:
-                _, rows = self._call()
+            if fetches is None and not any(more):
+                self._call()
+                values = None
             else:
-                values, rows = self.session.run([fetches, self.fetch[1]], feed_dict)
-        except tf.errors.OutOfRangeError:
-            if self.count > 1:  # --steps was reached in the middle of the call
-                self.note(self._several.left(self.session), began, math.nan)
-            raise
-        self.note(rows, began, time.time())
+                values, _ = self.session.run([[] if fetches is None else fetches, self.ends], *more)
+            ended = time.time()
+        finally:
+            self.note(began, ended)
         return values
 
     def last(self, fetches):
         """`fetches` of the last of several steps in a call."""
-        return fetches if self.count == 1 else tf.nest.map_structure(self._several.last, fetches)
 
-    def note(self, rows: Sequence, began: float, ended: float) -> None:
-        """Adds a line for each step and replica.
+        def of_last(fetch):
+            element = self.op.graph.as_graph_element(fetch)
+            op = graphs.operation(self.op.graph, fetch)
+            copy = self._last.get(op, op)
+            return copy if op is element else copy.outputs[element.value_index]
 
-        Args:
-            rows: of each replica two arrays, [steps, 4] each, as `_rows` makes them.
-            began: when the call of the session began.
-            ended: when it ended; NaN if it broke off.
+        return fetches if fetches is None else tf.nest.map_structure(of_last, fetches)
+
+    def note(self, began: float, ended: float) -> None:
+        """Notes a call of the session, which ended (NaN: broke off) with the last of its steps."""
+        self._calls.append((began, ended))
+        if ended > self._due:
+            self.write()
+
+    def write(self) -> None:
+        """Reads what the calls have left, and adds a line to the events for each step.
 
         Raises:
             tf.train.NanLossDuringTrainingError: when a loss is not a number any more.
         """
-        for k, lines in enumerate(self._lines):
-            at, steps = began, zip(*rows[2 * k : 2 * k + 2])
-            for i, ((loss, waited, arrived, computed), counts) in enumerate(steps, 1):
-                number, pulled_at = map(int, counts[:2])
-                read, counted = counts[2:]
+        self._due = time.time() + SOON
+        calls, self._calls, diverged = self._calls, [], False
+        for k, (file, both) in enumerate(zip(self._files, self._read())):
+            lines, over = [], math.nan
+            for i, ((loss, arrived, computed), there) in enumerate(zip(*both)):
+                call, at_call = divmod(i, self.count)
+                began, ended = calls[call]
+                number, pulled_at = map(int, there[:2])
+                read, counted, asked = there[2:]
+                at = began if at_call == 0 else over
+                at += _known(read - asked, 0.0)  # a wait for others, by the clock of the ps
                 # Inside a call, the worker does not see when its push is over.
-                over = ended if i == len(rows[0]) else _known(computed, counted)
+                over = ended if at_call == self.count - 1 else math.nan
                 over = _known(over, computed, counted)
-                at = _known(waited, at)
                 pulled, computed = _known(arrived, at), _known(computed, over)
                 event = {
-                    "time": over, "local_step": self._local_step + i * self._window,
+                    "time": over, "local_step": self._local_step + (i + 1) * self._window,
                     "global_step": number + 1, "loss": float(loss),
                     "staleness": max(0, number - pulled_at), "pulled_at": pulled_at,
                     "gap": max(read - self._counted[k], 0.0), "out": counted - read,
@@ -129,20 +146,13 @@ class Step:
                     "push": max(0, over - computed),
                 }  # fmt: skip
                 lines.append(_line(event))
-                at, self._counted[k] = over, counted
-        self._local_step += self._window * len(rows[0])
-        if any(math.isnan(loss) for local in rows[::2] for loss in local[:, 0]):
-            raise tf.train.NanLossDuringTrainingError
-        if time.time() - self._flushed > 0.2:
-            self.flush()
-
-    def flush(self) -> None:
-        """Whole lines in one write: a reader, or a kill, never finds half a line."""
-        for file, lines in zip(self._files, self._lines):
-            file.write("".join(lines))
+                self._counted[k] = counted
+                diverged |= math.isnan(loss)
+            file.write("".join(lines))  # whole lines at once: nobody ever finds half a line
             file.flush()
-            lines.clear()
-        self._flushed = time.time()
+        self._local_step += len(lines) * self._window
+        if diverged:
+            raise tf.train.NanLossDuringTrainingError
 
 
 def _known(*times: float) -> float:
@@ -152,8 +162,7 @@ def _known(*times: float) -> float:
 
 def _line(event: dict) -> str:
     """As JSON, times to the microsecond; what was not measured (NaN) is null."""
-    rounded = {key: round(value, 6) if key not in ("loss",) else value
-               for key, value in event.items()}  # fmt: skip
+    rounded = {key: value if key == "loss" else round(value, 6) for key, value in event.items()}
     absent = {key: None for key in ("gap", "out") if math.isnan(rounded[key])}
     return json.dumps(rounded | absent) + "\n"
 
@@ -177,27 +186,25 @@ class Session:
         self.should_stop = monitored.should_stop
         self.graph = monitored.graph
 
-    def run(self, fetches, feed_dict=None):
+    def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
         """As `tf.Session.run`."""
-        plain = feed_dict is None and isinstance(fetches, tf.Operation)
-        step = self._of.get(fetches) if plain else None
-        values = None if step else fetches
+        more = feed_dict, options, run_metadata
+        step = self._of.get(fetches) if isinstance(fetches, tf.Operation) else None
+        wanted = None if step else fetches
         step = step or self._step_in(fetches)
         if step is None:
             return self._monitored.run_step_fn(
-                lambda step_context: self._steps[0].session.run(fetches, feed_dict)
+                lambda step_context: self._steps[0].session.run(fetches, *more)
             )
-        if step.count > 1 and values is not None:
-            values = step.last(values)
-        hooks = step is self._steps[0] and (self._every or time.monotonic() > self._due)
-        if not hooks:
+        wanted = step.last(wanted)
+        if step is not self._steps[0] or not (self._every or time.monotonic() > self._due):
             try:
-                return step.run(values, feed_dict)
+                return step.run(wanted, more)
             except (tf.errors.UnavailableError, tf.errors.AbortedError):
                 pass  # a ps is lost: the monitored session will notice it, too, and recover
-        result = self._monitored.run(step.fetch[0] if values is None else values, feed_dict)
-        self._due = time.monotonic() + 0.1
-        return result if values is not None else None
+        values, _ = self._monitored.run([[] if wanted is None else wanted, step.ends], *more)
+        self._due = time.monotonic() + SOON
+        return None if wanted is None else values
 
     def _step_in(self, fetches) -> Step | None:
         """The step that `fetches` need, if any.
@@ -231,11 +238,10 @@ class Notes(tf.train.SessionRunHook):
 
     def before_run(self, run_context):
         self._began = time.time()
-        return tf.train.SessionRunArgs(self._steps[0].fetch[1])
 
     def after_run(self, run_context, run_values):
-        self._steps[0].note(run_values.results, self._began, time.time())
+        self._steps[0].note(self._began, time.time())
 
     def end(self, session):
         for step in self._steps:
-            step.flush()
+            step.write()
