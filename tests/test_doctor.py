@@ -10,6 +10,7 @@ import types
 import psutil
 import pytest
 from conftest import ROOT, environment
+from machine import seconds
 from packaging.requirements import Requirement
 
 from common import doctor, network
@@ -35,7 +36,7 @@ def examine(sabotage: str = "", **more: str) -> tuple[int, list[str]]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=seconds(120),
     )
     assert done.stderr == ""
     for line in done.stdout.splitlines():

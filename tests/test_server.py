@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from conftest import ROOT, environment, eventually
+from machine import seconds
 
 from common import network, server
 
@@ -51,7 +52,7 @@ def serve():
 def client(address, job):
     program = [sys.executable, "-c", CLIENT, f"grpc://{address}", job]
     done = subprocess.run(program, cwd=ROOT, env=environment(), text=True, capture_output=True,
-                          timeout=90)  # fmt: skip
+                          timeout=seconds(90))  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -69,7 +70,7 @@ def test_a_session_of_another_process_runs_on_it(serve, ending):
     assert "total 3" in seen
     assert "on /job:local/replica:0/task:0/device:CPU:0" in seen
     process.send_signal(ending)
-    assert process.communicate(timeout=10)[0] == ""  # quietly
+    assert process.communicate(timeout=seconds(10))[0] == ""  # quietly
     assert process.returncode == 0
     assert eventually(lambda: not network.answers(f"localhost:{port}"), 5)
 
@@ -115,7 +116,7 @@ ONE = "--cluster_spec=local|localhost:2222"
 )
 def test_a_bad_command_line_is_one_sentence(flags, words):
     done = subprocess.run(command(*flags), cwd=ROOT, env=environment(), text=True,
-                          capture_output=True, timeout=60)  # fmt: skip
+                          capture_output=True, timeout=seconds(60))  # fmt: skip
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("error: ")
@@ -129,7 +130,7 @@ def test_a_port_that_is_taken_is_one_sentence(serve):
     assert "all interfaces" in first.stdout.readline()
     done = subprocess.run(
         command(f"--cluster_spec=local|localhost:{port}", "--job_name=local"), cwd=ROOT,
-        env=environment(), text=True, capture_output=True, timeout=60)  # fmt: skip
+        env=environment(), text=True, capture_output=True, timeout=seconds(60))  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: port {port} is taken")
     assert done.stderr.count("\n") == 1
