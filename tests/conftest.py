@@ -20,6 +20,8 @@ from machine import seconds
 
 from common import results
 
+pytest_plugins = ["budget", "pytester"]
+
 ROOT = Path(__file__).resolve().parents[1]
 MARK = f"DISTRIBUTED_TF_TEST={uuid.uuid4()}"  # in the environment of everything tests start
 ENDLESS = 10**8  # steps of a run that is stopped in the middle, on however fast a machine

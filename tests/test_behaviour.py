@@ -22,6 +22,8 @@ from machine import seconds
 
 from common import results
 
+pytestmark = pytest.mark.slow("thousands of steps, and tasks that are killed")
+
 
 def updates(finished) -> list[dict]:
     lines = (finished.results / "updates.jsonl").read_text().splitlines()

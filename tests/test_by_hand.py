@@ -10,6 +10,8 @@ import pytest
 from conftest import ROOT, environment
 from machine import seconds
 
+pytestmark = pytest.mark.slow("says how runs are started, nothing of a scheme")
+
 TASKS = [("ps", 0), ("worker", 0), ("worker", 1)]
 
 

@@ -60,6 +60,7 @@ def problem(check, *arguments) -> tuple[str, str]:
     return caught.value.args
 
 
+@pytest.mark.slow("starts TensorFlow servers")
 def test_a_healthy_machine():
     code, lines = examine()
     assert failures(lines) == []
@@ -73,6 +74,7 @@ def test_a_healthy_machine():
         assert words in text
 
 
+@pytest.mark.slow("starts TensorFlow servers")
 def test_a_port_in_use_and_proxies():
     """Proxies that lead nowhere: the server answers all the same."""
     taken = "listener = socket.create_server(('', 2223))"
@@ -91,6 +93,7 @@ BROKEN = {
 }  # fmt: skip
 
 
+@pytest.mark.slow("starts TensorFlow servers")
 @pytest.mark.parametrize("code", BROKEN)
 def test_tensorflow_cannot_be_imported(tmp_path, code):
     (tmp_path / "tensorflow").mkdir()

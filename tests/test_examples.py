@@ -22,6 +22,7 @@ SUMMARY = {
 }  # fmt: skip
 
 
+@pytest.mark.slow("2,000 steps each")
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_defaults_learn_the_digits_and_keep_the_contract(run, example):
     finished = run(example)
@@ -76,6 +77,7 @@ def test_defaults_learn_the_digits_and_keep_the_contract(run, example):
     )
 
 
+@pytest.mark.slow("2,000 steps")
 def test_threads_keep_the_contract(run):
     """N threads of one process are N workers in what a run leaves, and there is no ps."""
     finished = run("HogWild", "--threads", 3)
@@ -93,6 +95,7 @@ def test_threads_keep_the_contract(run):
     assert summary["test_accuracy"] >= 0.95
 
 
+@pytest.mark.slow("a run of its own")
 def test_several_devices_without_a_gpu(run):
     """It says so, and the processes say on what they compute."""
     finished = run("Multiple-GPUs-Single-Machine", "--workers", 2, "--steps", 300)
@@ -114,6 +117,7 @@ def test_both_workers_work_in_a_short_run(run):
     assert abs(results.began(first[0]) - results.began(first[1])) < seconds(1)
 
 
+@pytest.mark.slow("a run and a client")
 def test_parameters_live_on_the_ps_and_are_shared(start):
     """A client that knows only the variables' names finds them on the ps, and sees them move."""
     process, where = start("HogWild", "--steps", ENDLESS, "--network", "host")
@@ -148,6 +152,7 @@ print(json.dumps([float(abs(x - y).max()) for x, y in zip(a, b)]))
     assert "warning: the servers of this run listen on all interfaces" in output
 
 
+@pytest.mark.slow("a run of its own")
 def test_parameters_are_spread_over_all_ps(run, tmp_path):
     """Round robin; each ps is asked by the worker's own graph."""
     shutil.copytree(ROOT / "common", tmp_path / "common")
@@ -163,6 +168,7 @@ def test_parameters_are_spread_over_all_ps(run, tmp_path):
     assert finished.summary["ps"] == 2
 
 
+@pytest.mark.slow("a run of its own")
 def test_a_copied_pair_of_folders_runs(run, tmp_path):
     copy = tmp_path / "my project"
     copy.mkdir()
@@ -172,6 +178,7 @@ def test_a_copied_pair_of_folders_runs(run, tmp_path):
     assert finished.summary["global_step"] == 40
 
 
+@pytest.mark.slow("a run that sleeps")
 def test_a_straggler_is_slow_and_makes_others_gradients_stale(run):
     delay = seconds(0.05)
     finished = run("HogWild", "--steps", 400, "--delay", f"1:{delay}")
@@ -181,12 +188,14 @@ def test_a_straggler_is_slow_and_makes_others_gradients_stale(run):
     assert all(event["compute"] + event["pull"] >= delay for event in slow)
 
 
+@pytest.mark.slow("a run of its own")
 def test_target_accuracy_stops_everybody(run):
     finished = run("HogWild", "--steps", 100000, "--target_accuracy", 0.95)
     assert finished.summary["test_accuracy"] >= 0.94  # others still pushed after it was reached
     assert finished.summary["global_step"] < 20000
 
 
+@pytest.mark.slow("a run of its own")
 def test_npz_and_cnn(run, tmp_path):
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, 300)
@@ -202,6 +211,7 @@ def test_npz_and_cnn(run, tmp_path):
     assert finished.parameters[-1].shape == (3,)
 
 
+@pytest.mark.slow("a run of its own")
 @pytest.mark.skipif(bool(network.can_be_private()), reason=network.can_be_private())
 def test_a_private_run_cannot_be_reached(start):
     process, where = start("HogWild", "--steps", ENDLESS, "--network", "private")
@@ -215,6 +225,7 @@ def test_a_private_run_cannot_be_reached(start):
     assert "warning" not in output
 
 
+@pytest.mark.slow("two runs")
 def test_a_results_folder_is_used_again(run):
     first = run("Non-Distributed-Setup", "--steps", 30)
     shutil.rmtree(first.results / "checkpoints")

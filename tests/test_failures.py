@@ -22,6 +22,8 @@ from machine import seconds
 
 from common import results
 
+pytestmark = pytest.mark.slow("waits for what is killed to come back")
+
 
 def test_killed_tasks_come_back(start):
     """Worker, chief and both ps are killed in turn: nothing begins at 0 again, and at most 2 s of

@@ -9,6 +9,8 @@ import pytest
 from conftest import ROOT, environment, eventually
 from machine import seconds
 
+pytestmark = pytest.mark.slow("notebooks that wait for each other")
+
 FOLDER = ROOT / "Basics-Tutorial" / "Multiple-Workers"
 NOTEBOOKS = {"ps": "Parameter-Server", "worker-1": "Worker-1", "worker-2": "Worker-2"}
 

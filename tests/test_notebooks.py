@@ -57,6 +57,7 @@ def quoted(cell) -> list[str]:
     return [text for text in shown if text.startswith(("From `", "```diff"))]
 
 
+@pytest.mark.slow("executes every notebook")
 def test_they_run_and_their_claims_hold(tmp_path, monkeypatch):
     """Two at a time, since much of a notebook's time is waiting for processes to start."""
     for name, value in environment().items():  # the mark reaches the kernels and all below them
@@ -180,6 +181,7 @@ VICTIMS = [("HogWild/HogWild.ipynb", ["-p", "steps", "1000000000"]),
            ("Basics-Tutorial/Servers.ipynb", [])]  # fmt: skip
 
 
+@pytest.mark.slow("executes notebooks")
 @pytest.mark.parametrize("path, flags", [v for v in VICTIMS if v[0] in ALL])
 def test_nothing_outlives_a_killed_kernel(path, flags, tmp_path):
     papermill = subprocess.Popen(
@@ -199,6 +201,7 @@ def test_nothing_outlives_a_killed_kernel(path, flags, tmp_path):
         papermill.wait()
 
 
+@pytest.mark.slow("a kernel and a run in it")
 def test_an_interrupted_cell_stops_its_run():
     """The stop button: the run is gone, the kernel is there and goes on."""
     manager = jupyter_client.KernelManager(kernel_name="python3")

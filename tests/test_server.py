@@ -57,6 +57,7 @@ def client(address, job):
     return done.stdout
 
 
+@pytest.mark.slow("starts servers and a client")
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_a_session_of_another_process_runs_on_it(serve, ending):
     [port] = network.free_ports(1, private=False)
@@ -75,6 +76,7 @@ def test_a_session_of_another_process_runs_on_it(serve, ending):
     assert eventually(lambda: not network.answers(f"localhost:{port}"), 5)
 
 
+@pytest.mark.slow("starts servers and a client")
 def test_several_jobs_form_one_cluster(serve):
     a, b, c = (f"localhost:{port}" for port in network.free_ports(3, private=False))
     spec = f"worker|{a};{b},ps|{c}"
@@ -124,6 +126,7 @@ def test_a_bad_command_line_is_one_sentence(flags, words):
     assert words in done.stderr
 
 
+@pytest.mark.slow("starts servers and a client")
 def test_a_port_that_is_taken_is_one_sentence(serve):
     [port] = network.free_ports(1, private=False)
     first = serve(f"local|localhost:{port}", "local")

@@ -20,6 +20,8 @@ import pytest
 from conftest import ROOT, environment, eventually, processes
 from machine import seconds
 
+pytestmark = pytest.mark.slow("no scheme has a part in the set-up")
+
 TOOLS = (
     "awk bash cat cp df dirname grep head mkdir mv rm sed sh sleep tail touch uname"  # no Python
 )

@@ -19,6 +19,8 @@ import pytest
 from conftest import ROOT, environment
 from machine import seconds
 
+pytestmark = pytest.mark.slow("renders every notebook, and opens a browser")
+
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
 )
