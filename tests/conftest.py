@@ -13,14 +13,19 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+import machine
 import numpy as np
 import pytest
+from machine import seconds
 
 from common.launch import record
 from common.training import results
 
+pytest_plugins = ["budget", "pytester"]
+
 ROOT = Path(__file__).resolve().parents[1]
 MARK = f"DISTRIBUTED_TF_TEST={uuid.uuid4()}"  # in the environment of everything tests start
+ENDLESS = 10**8  # steps of a run that is stopped in the middle, on however fast a machine
 
 
 @dataclass
@@ -86,9 +91,9 @@ def held(sockets: dict[str, int]) -> set[int]:
     return {port for inode, port in sockets.items() if f"socket:[{inode}]" not in others}
 
 
-def eventually(condition, seconds: float) -> bool:
-    """Whether `condition()` comes true within `seconds`."""
-    end = time.monotonic() + seconds
+def eventually(condition, usual: float) -> bool:
+    """Whether `condition()` comes true within so many seconds of a usual machine."""
+    end = time.monotonic() + seconds(usual)
     while not (holds := condition()) and time.monotonic() < end:
         time.sleep(0.05)
     return bool(holds)
@@ -132,7 +137,7 @@ def kill_and_see_it_back(where, job: str, index: int, workers: int = 2) -> float
             return task_pid(where, job, index) != pid
 
     assert eventually(running, 30), f"{job} {index} was not started again"
-    restarted = time.time() + 1  # what was under way is over by then
+    restarted = time.time() + seconds(1)  # what was under way is over by then
     assert eventually(back, 60), f"after {job} {index} had come back only {went_on} went on"
     return killed
 
@@ -149,6 +154,7 @@ def copy_example(name: str, to, **changes: str):
 @pytest.fixture(autouse=True)
 def nothing_left():
     """After every test: no process of it is alive, and no new port is held."""
+    machine.renew()
     before = listening()
     yield
     left = {} if eventually(lambda: not processes(), 5) else processes()
@@ -196,7 +202,7 @@ def run(start):
 
     def _run(folder, *flags, ok: bool = True, **more) -> Finished:
         process, results = start(folder, *flags, **more)
-        output, _ = process.communicate(timeout=300)
+        output, _ = process.communicate(timeout=seconds(120))
         assert not ok or process.returncode == 0, output
         return Finished(process.returncode, output, results)
 

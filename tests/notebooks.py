@@ -7,6 +7,7 @@ from pathlib import Path
 
 import nbformat
 import papermill
+from machine import seconds
 
 ROOT = Path(__file__).resolve().parents[1]
 SIDE_BY_SIDE = ROOT / "Basics-Tutorial" / "Multiple-Workers"  # these run at the same time
@@ -45,13 +46,14 @@ def execute(path: Path, target: Path, parameters: dict | None = None) -> nbforma
 
     Raises:
         papermill.PapermillExecutionError: with the traceback of the cell that failed.
-        nbclient.exceptions.CellTimeoutError: after two minutes in one cell.
+        nbclient.exceptions.CellTimeoutError: after two minutes of a usual machine in one
+            cell.
     """
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's kernel, not the user's
     # Not papermill's cwd, which changes that of this whole process: others may be executed beside.
-    place = {"metadata": {"path": str(path.parent)}}
+    place, limit = {"metadata": {"path": str(path.parent)}}, round(seconds(120))
     papermill.execute_notebook(path, target, parameters, kernel_name="python3", resources=place,
-                               progress_bar=False, execution_timeout=120)  # fmt: skip
+                               progress_bar=False, execution_timeout=limit)  # fmt: skip
     return nbformat.read(target, as_version=4)
 
 

@@ -18,8 +18,11 @@ from conftest import (
     reach,
     task_pid,
 )
+from machine import seconds
 
 from common.launch import record
+
+pytestmark = pytest.mark.slow("thousands of steps, and tasks that are killed")
 
 
 def updates(finished) -> list[dict]:
@@ -64,12 +67,12 @@ def test_synchronous_means_synchronous(start, example, flags):
         assert all(min(e["pull"], e["compute"], e["push"]) >= 0 for e in mine)
     assert summary["staleness"]["max"] == 0
     if gone:
-        assert gone[0] - made[-1]["time"] < 2
+        assert gone[0] - made[-1]["time"] < seconds(2)
 
 
 def test_backups_drop_the_gradients_that_come_late(run):
     finished = run("Synchronous-SGD", "--workers", 4, "--backup_workers", 1,
-                   "--steps", 200, "--delay", "2:0.02")  # fmt: skip
+                   "--steps", 200, "--delay", f"2:{seconds(0.02)}")  # fmt: skip
     made = updates(finished)
     assert [update["global_step"] for update in made] == list(range(1, 201))
     assert all(len(set(update["workers"])) == len(update["workers"]) == 3 for update in made)
@@ -91,7 +94,7 @@ def test_synchronous_training_survives(start):
     kill_and_see_it_back(where, "worker", 1)
     kill_and_see_it_back(where, "worker", 0)
     kill_and_see_it_back(where, "ps", 0)
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate(timeout=seconds(120))
     assert process.returncode == 0, output
     summary = json.loads((where / "summary.json").read_text())
     assert summary["global_step"] == 3000
@@ -105,7 +108,7 @@ def test_synchronous_training_survives(start):
 
 
 @pytest.mark.parametrize(
-    ("workers", "more"), [(2, []), (4, []), (8, []), (3, ["--delay", "1:0.002"])]
+    ("workers", "more"), [(2, []), (4, []), (8, []), (3, ["--delay", f"1:{seconds(0.002)}"])]
 )
 def test_every_update_has_a_number_of_its_own(run, workers, more):
     """1..N appear exactly once each, and the staleness is exact: what came since the pull."""
@@ -141,7 +144,7 @@ with tf.device(task.device), tf.control_dependencies([step]):
 
 # 6."""
     script.write_text(script.read_text().replace("\n# 6.", probe))
-    flags = ["--workers", 3, "--steps", 300, "--delay", "1:0.01"]
+    flags = ["--workers", 3, "--steps", 300, "--delay", f"1:{seconds(0.01)}"]
     finished = run("Dynamic-SGD", *flags, root=tmp_path)
     applied = {}
     for k in range(3):
@@ -161,7 +164,8 @@ def test_local_state_survives(start):
     Side by side, since these runs mostly sleep.
     """
     examples = ("DOWNPOUR", "AEASGD", "AEAMSGD")
-    flags = ["--steps", 1500, "--delay", "0:0.003,1:0.003"]
+    delay = seconds(0.003)  # so that the other worker is not done before one is back
+    flags = ["--steps", 1500, "--delay", f"0:{delay},1:{delay}"]
     runs = [start(example, *flags) for example in examples]
 
     def disturb(process, where):
@@ -169,7 +173,7 @@ def test_local_state_survives(start):
         kill_and_see_it_back(where, "worker", 1)
         kill_and_see_it_back(where, "worker", 0)
         kill_and_see_it_back(where, "ps", 0)
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=seconds(120))
         assert process.returncode == 0, output
         return json.loads((where / "summary.json").read_text())
 
@@ -179,7 +183,7 @@ def test_local_state_survives(start):
     for summary, (process, where) in zip(summaries, alone, strict=True):
         assert summary["global_step"] == 1500
         assert [task["restarts"] for task in summary["tasks"]] == [1, 1, 1]
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=seconds(120))
         assert process.returncode == 0, output
         undisturbed = json.loads((where / "summary.json").read_text())
         assert abs(summary["test_accuracy"] - undisturbed["test_accuracy"]) <= 0.02

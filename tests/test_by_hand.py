@@ -8,6 +8,9 @@ import sys
 
 import pytest
 from conftest import ROOT, environment
+from machine import seconds
+
+pytestmark = pytest.mark.slow("says how runs are started, nothing of a scheme")
 
 TASKS = [("ps", 0), ("worker", 0), ("worker", 1)]
 
@@ -15,8 +18,9 @@ TASKS = [("ps", 0), ("worker", 0), ("worker", 1)]
 def start(job, index, tmp_path, *flags, prefix=(), **env):
     script = str(ROOT / "HogWild" / f"{job}.py")
     results = ["--results", str(tmp_path / f"{job}-{index}")] if job == "worker" else []
+    flags = ["--steps", "60", "--timeout", str(seconds(60)), *flags]
     return subprocess.Popen(
-        [*prefix, sys.executable, script, *results, "--steps", "60", "--timeout", "60", *flags],
+        [*prefix, sys.executable, script, *results, *flags],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -27,7 +31,7 @@ def start(job, index, tmp_path, *flags, prefix=(), **env):
 
 def finish(tasks, tmp_path):
     """Every task, the ps included, ends by itself; all updates were made, by both workers."""
-    outputs = [task.communicate(timeout=90)[0] for task in tasks]
+    outputs = [task.communicate(timeout=seconds(90))[0] for task in tasks]
     assert [task.returncode for task in tasks] == [0, 0, 0], "\n".join(outputs)
     assert "ps 0 ends: all workers have left" in outputs[0]
     assert "test accuracy" in outputs[1]

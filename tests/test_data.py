@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 from conftest import ROOT, environment
+from machine import seconds
 from sklearn.datasets import load_digits
 
 from common import data
@@ -204,7 +205,7 @@ def command(*given, folder="HogWild", **env: str) -> subprocess.CompletedProcess
         ["bash", str(ROOT / folder / "run.sh"), *map(str, given)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=seconds(60),
         env=environment(no_proxy="127.0.0.1", **env),
     )
 
@@ -326,13 +327,14 @@ def test_the_examples_stay_on_this_worker_and_out_of_the_graph(npz):
 
 
 def test_delay_delays_every_batch_of_its_worker_alone(npz):
-    def seconds(delay):
+    def took(delay):
         begun = time.monotonic()
         dealt(numbered(npz, "--delay", delay, "--batch_size", 2), 3, worker=1, workers=2)
         return time.monotonic() - begun
 
-    assert seconds("1:0.15") >= 3 * 0.15
-    assert seconds("0:30") < 30
+    assert took("1:0.15") >= 3 * 0.15
+    limit = seconds(30)
+    assert took(f"0:{limit}") < limit
 
 
 # Downloads: a server of our own with tiny files in the publishers' formats
@@ -588,15 +590,15 @@ def test_a_file_appears_whole_or_not_at_all(server, tmp_path):
 
     def halfway():
         half.set()
-        assert go_on.wait(10)
+        assert go_on.wait(seconds(10))
 
     server.halfway = halfway
     fetching = threading.Thread(target=data.prepare, args=(flags("--data", "cifar10"),))
     fetching.start()
-    assert half.wait(10)
+    assert half.wait(seconds(10))
     present = cached(tmp_path)
     go_on.set()
-    fetching.join(10)
+    fetching.join(seconds(10))
     assert "cifar10/cifar-10-python.tar.gz" not in present
     assert cached(tmp_path) == {f"cifar10/{file}": body for file, body in TAR_FILES.items()}
 

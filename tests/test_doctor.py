@@ -10,6 +10,7 @@ import types
 import psutil
 import pytest
 from conftest import ROOT, environment
+from machine import seconds
 from packaging.requirements import Requirement
 
 from common.launch import doctor, network
@@ -35,7 +36,7 @@ def examine(sabotage: str = "", **more: str) -> tuple[int, list[str]]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=seconds(120),
     )
     assert done.stderr == ""
     for line in done.stdout.splitlines():
@@ -59,6 +60,7 @@ def problem(check, *arguments) -> tuple[str, str]:
     return caught.value.args
 
 
+@pytest.mark.slow("starts TensorFlow servers")
 def test_a_healthy_machine():
     code, lines = examine()
     assert failures(lines) == []
@@ -72,6 +74,7 @@ def test_a_healthy_machine():
         assert words in text
 
 
+@pytest.mark.slow("starts TensorFlow servers")
 def test_a_port_in_use_and_proxies():
     """Proxies that lead nowhere: the server answers all the same."""
     taken = "listener = socket.create_server(('', 2223))"
@@ -90,6 +93,7 @@ BROKEN = {
 }  # fmt: skip
 
 
+@pytest.mark.slow("starts TensorFlow servers")
 @pytest.mark.parametrize("code", BROKEN)
 def test_tensorflow_cannot_be_imported(tmp_path, code):
     (tmp_path / "tensorflow").mkdir()

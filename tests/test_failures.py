@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from conftest import (
+    ENDLESS,
     ROOT,
     copy_example,
     environment,
@@ -18,18 +19,23 @@ from conftest import (
     reach,
     task_pid,
 )
+from machine import seconds
+
+pytestmark = pytest.mark.slow("waits for what is killed to come back")
 
 
 def test_killed_tasks_come_back(start):
     """Worker, chief and both ps are killed in turn: nothing begins at 0 again, and at most 2 s of
     work is lost."""
-    process, where = start("HogWild", "--ps", 2, "--steps", 4000, "--delay", "0:0.01,1:0.01")
+    delay = seconds(0.01)  # so that the other worker is not done before one is back
+    flags = ["--ps", 2, "--steps", 4000, "--delay", f"0:{delay},1:{delay}"]
+    process, where = start("HogWild", *flags)
     reach(where, 200)
     killed = [
         (job, kill_and_see_it_back(where, job, index))
         for job, index in (("worker", 1), ("worker", 0), ("ps", 0), ("ps", 1))
     ]
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate(timeout=seconds(120))
     assert process.returncode == 0, output
     assert "worker 1 was killed by SIGKILL: started again (1 of 3)" in output
     summary = json.loads((where / "summary.json").read_text())
@@ -40,22 +46,22 @@ def test_killed_tasks_come_back(start):
     previous = 0.0
     for job, when in killed:
         events = [e for e in events if e["time"] > previous]  # steps may be made twice
-        previous = when + 0.5
+        previous = when + seconds(0.5)
         before = max(event["global_step"] for event in events if event["time"] < when)
-        first = next(e["global_step"] for e in events if e["time"] - e["pull"] > when + 0.5)
+        first = next(e["global_step"] for e in events if e["time"] - e["pull"] > previous)
         assert first > 100
         if job == "worker":
             assert first > before
             continue
         reached_before = next(e["time"] for e in events if e["global_step"] >= first - 2)
-        assert when - reached_before < 2
+        assert when - reached_before < seconds(2)
 
 
 def test_a_worker_that_dies_too_often(start):
-    process, where = start("HogWild", "--steps", 100000, "--max_restarts", 0)
+    process, where = start("HogWild", "--steps", ENDLESS, "--max_restarts", 0)
     reach(where, 200)
     os.kill(task_pid(where, "worker", 1), signal.SIGKILL)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=seconds(30))
     assert process.returncode == 1
     last = output.rstrip().splitlines()[-1]
     assert last == "error: worker 1 was killed by SIGKILL, and --max_restarts 0 is used up"
@@ -66,13 +72,13 @@ def test_a_worker_that_dies_too_often(start):
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_stopping_the_launcher(start, how):
     """Within 5 s no process of the run is alive."""
-    process, where = start("HogWild", "--steps", 100000)
+    process, where = start("HogWild", "--steps", ENDLESS)
     reach(where, 100)
     pids = processes()
     assert sum("worker.py" in command for command in pids.values()) == 2
     os.kill(process.pid, how)
     assert eventually(lambda: not processes(), 5)
-    output, _ = process.communicate(timeout=5)
+    output, _ = process.communicate(timeout=seconds(5))
     if how == signal.SIGKILL:
         assert process.returncode == -9
     else:
@@ -81,7 +87,7 @@ def test_stopping_the_launcher(start, how):
 
 
 def test_killed_while_tasks_are_importing(start):
-    process, _ = start("HogWild", "--steps", 100000)
+    process, _ = start("HogWild", "--steps", ENDLESS)
     assert eventually(lambda: sum("worker.py" in c for c in processes().values()) == 2, 10)
     os.kill(process.pid, signal.SIGKILL)
     assert eventually(lambda: not processes(), 5)
@@ -104,10 +110,11 @@ def test_a_script_that_raises(run, tmp_path):
 
 def test_a_ps_that_never_comes_up(run, tmp_path):
     root = copy_example("HogWild", tmp_path / "mine", ps="import signal\nsignal.pause()\n")
-    finished = run("HogWild", "--timeout", 12, root=root, ok=False)
+    limit = round(seconds(12))
+    finished = run("HogWild", "--timeout", limit, root=root, ok=False)
     assert finished.code == 1
     last = finished.output.rstrip().splitlines()[-1]
-    assert last.startswith("error: after --timeout 12 s ps 0 had not come up at localhost:")
+    assert last.startswith(f"error: after --timeout {limit} s ps 0 had not come up at localhost:")
 
 
 @pytest.mark.parametrize("missing", ["ps 0", "worker 1", "worker 0"])
@@ -117,17 +124,18 @@ def test_by_hand_a_missing_task_is_named(tmp_path, missing):
     ports = network.free_ports(3, private=False)
     hosts = ["--ps_hosts", f"localhost:{ports[0]}"]
     hosts += ["--worker_hosts", f"localhost:{ports[1]},localhost:{ports[2]}"]
+    limit = str(round(seconds(4)))
 
     def task(script, index):
         command = [sys.executable, ROOT / "HogWild" / script, "--task_index", str(index), *hosts]
         return subprocess.Popen(
-            [*map(str, command), "--timeout", "4", "--results", str(tmp_path / f"{index}")],
+            [*map(str, command), "--timeout", limit, "--results", str(tmp_path / f"{index}")],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(),
         )  # fmt: skip
 
     ps = None if missing == "ps 0" else task("ps.py", 0)
     worker = task("worker.py", 1 if missing == "worker 0" else 0)
-    output, _ = worker.communicate(timeout=60)
+    output, _ = worker.communicate(timeout=seconds(60))
     if ps:
         ps.kill()
         ps.communicate()
@@ -135,7 +143,7 @@ def test_by_hand_a_missing_task_is_named(tmp_path, missing):
     errors = [line for line in output.splitlines() if line.startswith("error:")]
     assert len(errors) == 1
     assert missing in errors[0]
-    assert "4 s" in errors[0]
+    assert f"{limit} s" in errors[0]
 
 
 def test_nan_stops_and_says_what_to_try(run):
@@ -158,10 +166,12 @@ def test_nan_is_seen_in_the_shortest_run(run):
 
 
 def test_threads_that_run_out_of_time(run):
-    finished = run("HogWild", "--threads", 2, "--steps", 10**8, "--timeout", 8, ok=False)
+    limit = round(seconds(8))
+    finished = run("HogWild", "--threads", 2, "--steps", ENDLESS, "--timeout", limit, ok=False)
     assert finished.code == 1
     last = finished.output.rstrip().splitlines()[-1]
-    assert last.startswith("error: after --timeout 8 s the run was not over: give it more time")
+    text = f"error: after --timeout {limit} s the run was not over: give it more time"
+    assert last.startswith(text)
 
 
 def test_a_checkpoint_of_another_model(run, tmp_path):
@@ -187,7 +197,7 @@ def test_resume_continues_the_count(run):
 
 
 def test_an_interrupted_run_resumes_in_its_folder(start, run):
-    process, where = start("HogWild", "--steps", 100000)
+    process, where = start("HogWild", "--steps", ENDLESS)
     reach(where, 2000)
     process.kill()
     process.communicate()

@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 from conftest import ROOT, environment
+from machine import seconds
 
 from common.cluster import Task
 
@@ -86,7 +87,7 @@ def call(house, tmp_path):
             capture_output=True,
             text=True,
             cwd=here,
-            timeout=60,
+            timeout=seconds(60),
             env=environment(PYTHONPATH=str(poison), COLUMNS="100"),
         )
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 from conftest import ROOT, environment
+from machine import seconds
 
 from common import copies, models
 from common.flags import parser
@@ -342,7 +343,7 @@ def seen() -> dict:
         [sys.executable, "-c", CLUSTER],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=seconds(120),
         env=environment(PYTHONPATH=path),
     )
     assert ended.returncode == 0, ended.stderr

@@ -7,6 +7,9 @@ import sys
 
 import pytest
 from conftest import ROOT, environment, eventually
+from machine import seconds
+
+pytestmark = pytest.mark.slow("notebooks that wait for each other")
 
 FOLDER = ROOT / "Basics-Tutorial" / "Multiple-Workers"
 NOTEBOOKS = {"ps": "Parameter-Server", "worker-1": "Worker-1", "worker-2": "Worker-2"}
@@ -14,10 +17,11 @@ NOTEBOOKS = {"ps": "Parameter-Server", "worker-1": "Worker-1", "worker-2": "Work
 
 def execute(role, tmp_path):
     name = f"{NOTEBOOKS[role]}.ipynb"
-    shorter = ["-p", "patience", "60", *(["-p", "rounds", "30"] if role != "ps" else [])]
+    patience = str(round(seconds(60)))
+    shorter = ["-p", "patience", patience, *(["-p", "rounds", "30"] if role != "ps" else [])]
     return subprocess.Popen(
         [sys.executable, "-m", "papermill", "--kernel", "python3", "--no-progress-bar",
-         "--execution-timeout", "60", "--cwd", str(FOLDER), *shorter,
+         "--execution-timeout", patience, "--cwd", str(FOLDER), *shorter,
          str(FOLDER / name), str(tmp_path / name)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -50,7 +54,7 @@ def test_they_find_each_other(order, tmp_path):
             if role == order[0]:  # the others come when this one has chosen the addresses
                 assert eventually(lambda lock=lock: lock.exists(), 30)
                 assert eventually(lambda: (meeting / "cluster.json").read_text() != dead, 5)
-        outputs = [task.communicate(timeout=60)[0] for task in running]
+        outputs = [task.communicate(timeout=seconds(60))[0] for task in running]
     finally:
         for task in running:
             task.terminate()

@@ -14,19 +14,21 @@ import notebooks
 import papermill
 import pytest
 from conftest import ROOT, environment, eventually, processes
+from machine import seconds
 
 ALL = [str(path) for path in notebooks.everything()]
 ALONE = [p for p in ALL if ROOT / p not in notebooks.SIDE_BY_SIDE.glob("*.ipynb")]
-# What saves time, where a notebook's parameters cell has such a name.
+# What saves time, where a notebook's parameters cell has such a name. A straggler has to be slow
+# compared with this machine.
 SHORTER = {
     "HogWild": {"steps": 800},
     "Non-Distributed-Setup": {"steps": 1000, "fewer": 50},
     "Distributed-Setup": {"steps": 300},
     "DOWNPOUR-Easy": {"steps": 200},
     "DOWNPOUR": {"steps": 200},
-    "Dynamic-SGD": {"steps": 200},
+    "Dynamic-SGD": {"steps": 200, "delay": seconds(0.005)},
     "AEASGD": {"steps": 200},
-    "Synchronous-SGD": {"slow_steps": 10},
+    "Synchronous-SGD": {"slow_steps": 10, "delay": seconds(0.2)},
     "Synchronous-SGD-different-learning-rates": {"steps": 100},
     "Multiple-GPUs-Single-Machine": {"steps": 100},
 }
@@ -55,6 +57,7 @@ def quoted(cell) -> list[str]:
     return [text for text in shown if text.startswith(("From `", "```diff"))]
 
 
+@pytest.mark.slow("executes every notebook")
 def test_they_run_and_their_claims_hold(tmp_path, monkeypatch):
     """Two at a time, since much of a notebook's time is waiting for processes to start."""
     for name, value in environment().items():  # the mark reaches the kernels and all below them
@@ -178,6 +181,7 @@ VICTIMS = [("HogWild/HogWild.ipynb", ["-p", "steps", "1000000000"]),
            ("Basics-Tutorial/Servers.ipynb", [])]  # fmt: skip
 
 
+@pytest.mark.slow("executes notebooks")
 @pytest.mark.parametrize("path, flags", [v for v in VICTIMS if v[0] in ALL])
 def test_nothing_outlives_a_killed_kernel(path, flags, tmp_path):
     papermill = subprocess.Popen(
@@ -197,6 +201,7 @@ def test_nothing_outlives_a_killed_kernel(path, flags, tmp_path):
         papermill.wait()
 
 
+@pytest.mark.slow("a kernel and a run in it")
 def test_an_interrupted_cell_stops_its_run():
     """The stop button: the run is gone, the kernel is there and goes on."""
     manager = jupyter_client.KernelManager(kernel_name="python3")
@@ -204,7 +209,7 @@ def test_an_interrupted_cell_stops_its_run():
     client = manager.client()
     client.start_channels()
     try:
-        client.wait_for_ready(60)
+        client.wait_for_ready(seconds(60))
         client.execute(
             "import sys; sys.path.insert(0, '..')\n"
             "from common.teach import notebook\n"
@@ -214,8 +219,10 @@ def test_an_interrupted_cell_stops_its_run():
         assert eventually(lambda: any("worker.py" in command for command in others()), 60)
         manager.interrupt_kernel()
         assert eventually(lambda: not others(), 5), others()
-        assert client.get_shell_msg(timeout=30)["content"]["ename"] == "KeyboardInterrupt"
-        answer = client.execute_interactive("print('alive')", timeout=30, output_hook=lambda _: 0)
+        assert client.get_shell_msg(timeout=seconds(30))["content"]["ename"] == "KeyboardInterrupt"
+        answer = client.execute_interactive(
+            "print('alive')", timeout=seconds(30), output_hook=lambda _: 0
+        )
         assert answer["content"]["status"] == "ok"
     finally:
         client.stop_channels()

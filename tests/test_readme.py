@@ -51,7 +51,7 @@ def test_links_and_paths_exist(readme):
 def test_flags_exist(readme):
     scripts = [*ROOT.glob("[!.]*/worker.py"), *ROOT.glob("[!.]*/train.py")]
     known = "".join(flags.parser(flags.example_of(s)[0]).format_help() for s in scripts)
-    known += " --benchmark --job_name --task_index --ps_hosts --worker_hosts"
+    known += " --benchmark --fast --job_name --task_index --ps_hosts --worker_hosts"
     known += " --universal --python-version --no-annotate --no-header"
     for flag in set(re.findall(r"(?<![\w-])--\w+", text(readme))):
         assert re.search(rf"{flag}\b", known), flag

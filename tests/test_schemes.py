@@ -12,6 +12,8 @@ from sklearn.datasets import load_digits
 
 from common import flags
 
+ANOTHER = pytest.mark.slow("another run of a scheme")
+
 
 def digits() -> tuple[np.ndarray, np.ndarray]:
     """The training set as the examples document it: every fifth example is for testing."""
@@ -171,7 +173,7 @@ WINDOW_SCHEMES = {
 }
 
 
-@pytest.mark.parametrize("window", [1, 5])
+@pytest.mark.parametrize("window", [pytest.param(1, marks=ANOTHER), 5])
 @pytest.mark.parametrize("example", WINDOW_SCHEMES)
 def test_window_schemes_are_their_formulas(trained, example, window):
     steps, eta = 20, 0.3
@@ -200,7 +202,7 @@ def synchronous(n, steps, rates, window=1, local_rate=0.0):
     return w
 
 
-@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("n", [2, pytest.param(3, marks=ANOTHER)])
 def test_synchronous_sgd_is_its_formula(trained, n):
     finished = trained("Synchronous-SGD", "--workers", n)
     assert_close(flat(finished), synchronous(n, 20, [0.3 / n] * n))
@@ -231,7 +233,7 @@ def test_the_default_moving_rate(example, n):
     assert options.moving_rate == pytest.approx(0.9 / n)
 
 
-@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("n", [2, pytest.param(3, marks=ANOTHER)])
 def test_different_learning_rates_are_their_formula(trained, n):
     rates = [0.5, 0.1, 0.3][:n]
     finished = trained("Synchronous-SGD-different-learning-rates", "--workers", n,
@@ -239,14 +241,16 @@ def test_different_learning_rates_are_their_formula(trained, n):
     assert_close(flat(finished), synchronous(n, 20, rates))
 
 
-@pytest.mark.parametrize(("n", "window"), [(2, 1), (2, 5), (3, 5)])
+@pytest.mark.parametrize(
+    ("n", "window"), [pytest.param(2, 1, marks=ANOTHER), (2, 5), pytest.param(3, 5, marks=ANOTHER)]
+)
 def test_sagn_is_its_formula(trained, n, window):
     finished = trained("SAGN", "--workers", n, "--window", window)
     assert_close(flat(finished), synchronous(n, 20, [0.3 / n] * n, window, local_rate=0.3))
 
 
 @pytest.mark.parametrize("mode", ["synchronous", "towers"])
-@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("n", [2, pytest.param(3, marks=ANOTHER)])
 def test_several_devices_are_synchronous_sgd(trained, mode, n):
     finished = trained("Multiple-GPUs-Single-Machine", "--mode", mode, "--workers", n)
     assert_close(flat(finished), synchronous(n, 20, [0.3 / n] * n))
@@ -258,6 +262,7 @@ def test_several_devices_are_synchronous_sgd(trained, mode, n):
 # The facts that schemes have in common, run against run.
 
 
+@ANOTHER
 def test_a_window_of_one_step_is_the_scheme_without(trained):
     agn = trained("AGN", "--workers", 1, "--window", 1)
     assert_close(flat(agn), flat(trained("HogWild", "--workers", 1)), 1e-6)
@@ -265,22 +270,26 @@ def test_a_window_of_one_step_is_the_scheme_without(trained):
     assert_close(flat(sagn), flat(trained("Synchronous-SGD", "--workers", 2)), 1e-6)
 
 
+@ANOTHER
 def test_synchronous_sgd_on_equal_shards_is_one_process(trained):
     """1,437 examples are three equal shards."""
     together = trained("Synchronous-SGD", "--workers", 3)
     assert_close(flat(together), flat(trained("Non-Distributed-Setup", "--workers", 1)), 1e-5)
 
 
+@ANOTHER
 def test_equal_learning_rates_are_synchronous_sgd(trained):
     default = trained("Synchronous-SGD-different-learning-rates", "--workers", 2)
     assert_close(flat(default), flat(trained("Synchronous-SGD", "--workers", 2)), 1e-6)
 
 
+@ANOTHER
 def test_without_momentum_aeamsgd_is_aeasgd(trained):
     without = trained("AEAMSGD", "--workers", 1, "--window", 5, "--momentum", 0)
     assert_close(flat(without), flat(trained("AEASGD", "--workers", 1, "--window", 5)), 1e-6)
 
 
+@ANOTHER
 def test_without_moving_rate_elastic_workers_are_alone(trained):
     """w~ never moves, and each worker's losses are those of SGD on its own shard."""
     finished = trained("AEASGD", "--workers", 2, "--window", 3, "--moving_rate", 0)

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from conftest import ROOT, environment, eventually
+from machine import seconds
 
 from common.launch import addresses, network, server
 
@@ -51,11 +52,12 @@ def serve():
 def client(address, job):
     program = [sys.executable, "-c", CLIENT, f"grpc://{address}", job]
     done = subprocess.run(program, cwd=ROOT, env=environment(), text=True, capture_output=True,
-                          timeout=90)  # fmt: skip
+                          timeout=seconds(90))  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
+@pytest.mark.slow("starts servers and a client")
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_a_session_of_another_process_runs_on_it(serve, ending):
     [port] = network.free_ports(1, private=False)
@@ -69,11 +71,12 @@ def test_a_session_of_another_process_runs_on_it(serve, ending):
     assert "total 3" in seen
     assert "on /job:local/replica:0/task:0/device:CPU:0" in seen
     process.send_signal(ending)
-    assert process.communicate(timeout=10)[0] == ""  # quietly
+    assert process.communicate(timeout=seconds(10))[0] == ""  # quietly
     assert process.returncode == 0
     assert eventually(lambda: not addresses.answers(f"localhost:{port}"), 5)
 
 
+@pytest.mark.slow("starts servers and a client")
 def test_several_jobs_form_one_cluster(serve):
     a, b, c = (f"localhost:{port}" for port in network.free_ports(3, private=False))
     spec = f"worker|{a};{b},ps|{c}"
@@ -115,7 +118,7 @@ ONE = "--cluster_spec=local|localhost:2222"
 )
 def test_a_bad_command_line_is_one_sentence(flags, words):
     done = subprocess.run(command(*flags), cwd=ROOT, env=environment(), text=True,
-                          capture_output=True, timeout=60)  # fmt: skip
+                          capture_output=True, timeout=seconds(60))  # fmt: skip
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("error: ")
@@ -123,13 +126,14 @@ def test_a_bad_command_line_is_one_sentence(flags, words):
     assert words in done.stderr
 
 
+@pytest.mark.slow("starts servers and a client")
 def test_a_port_that_is_taken_is_one_sentence(serve):
     [port] = network.free_ports(1, private=False)
     first = serve(f"local|localhost:{port}", "local")
     assert "all interfaces" in first.stdout.readline()
     done = subprocess.run(
         command(f"--cluster_spec=local|localhost:{port}", "--job_name=local"), cwd=ROOT,
-        env=environment(), text=True, capture_output=True, timeout=60)  # fmt: skip
+        env=environment(), text=True, capture_output=True, timeout=seconds(60))  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: port {port} is taken")
     assert done.stderr.count("\n") == 1

@@ -17,6 +17,9 @@ from pathlib import Path
 import make_site
 import pytest
 from conftest import ROOT, environment
+from machine import seconds
+
+pytestmark = pytest.mark.slow("renders every notebook, and opens a browser")
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
@@ -154,7 +157,7 @@ def test_a_browser_shows_every_page_well(site, server, scheme, tmp_path):
             stdout=subprocess.DEVNULL, stderr=stderr, env=environment(), start_new_session=True,
         )  # fmt: skip
     try:
-        found = server.found.get(timeout=90)
+        found = server.found.get(timeout=seconds(90))
     finally:
         os.killpg(browser.pid, signal.SIGKILL)
         browser.wait()

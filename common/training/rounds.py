@@ -116,7 +116,9 @@ class Rounds(tf.train.SessionRunHook):
         graphs.check_updates(self._params, update, number)
         with tf.device(self._global_step.device), tf.control_dependencies([update]):
             released = self._give(self._tokens, number + 1)
-        rows = Rows([number, *tf.unstack(self._who)], self._global_step.device, "rounds")
+        counted_at = clocks.noted("counted", number)
+        row = [number, counted_at, *tf.unstack(self._who)]
+        rows = Rows(row, self._global_step.device, "rounds")
         self._ends, self._read = [released.op, rows.put], rows.read
         self._several = None
         if self._task.flags.steps_per_execution > 1:
@@ -157,8 +159,8 @@ class Rounds(tf.train.SessionRunHook):
     def _note(self, file, rows) -> None:
         """Writes whose pushes each update holds."""
         self._due = time.time() + 0.1
-        for number, *who in rows.astype(int).tolist():
+        for number, counted_at, *who in rows.tolist():
             workers = [k for k, there in enumerate(who) if there]
-            line = {"time": time.time(), "global_step": number + 1, "workers": workers}
+            line = {"time": counted_at, "global_step": int(number) + 1, "workers": workers}
             file.write(json.dumps(line) + "\n")
         file.flush()

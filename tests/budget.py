@@ -1,0 +1,158 @@
+"""A pytest plugin: which tests are run, and in which order, when there is not time for all.
+
+    --fast            without the tests that are marked `slow`
+    --minutes 50      the fast tests, then as many others as fit, another part each day
+    --note_durations  writes to durations.json what the tests take, in seconds of a usual machine
+
+A test is fast unless it says why not: `@pytest.mark.slow("six runs")`, or `pytestmark = ...` for
+a whole module, or `marks=...` for one parameter.
+"""
+
+import collections
+import datetime
+import json
+import time
+from pathlib import Path
+
+import machine
+import pytest
+
+DURATIONS = Path(__file__).with_name("durations.json")
+UNKNOWN = 10.0  # seconds of a usual machine for a test that is not in there: a run of an example
+GOLDEN = 0.618  # how far the start moves each day; then a few days cover all, whatever fits
+SETTLED = 60  # seconds of tests after which their own pace counts as much as the machine's speed
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup("budget", "tests in the time there is")
+    group.addoption("--fast", action="store_true", help="without the tests marked slow")
+    group.addoption("--minutes", type=float, help="fast tests, then what fits into this time")
+    group.addoption("--day", type=datetime.date.fromisoformat, default=datetime.date.today(),
+                    metavar="YYYY-MM-DD", help="whose part --minutes chooses")  # fmt: skip
+    group.addoption("--note_durations", action="store_true", help=f"write {DURATIONS.name} anew")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow(why): not among the tests that --fast runs")
+    if config.option.minutes is not None:
+        config.pluginmanager.register(Budget(config.option.minutes, config.option.day))
+    if config.option.note_durations:
+        config.pluginmanager.register(Notes())
+
+
+def pytest_sessionstart():
+    machine.slowness()  # now, while nothing else runs
+
+
+def pytest_report_header():
+    return f"machine: {machine.slowness():.1f} times as slow as a usual one"
+
+
+def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if any(len(mark.args) != 1 for mark in item.iter_markers("slow")):
+            raise pytest.UsageError(f'{item.nodeid}: say why, as in @pytest.mark.slow("six runs")')
+    if config.option.fast:
+        config.hook.pytest_deselected(items=list(filter(slow, items)))
+        items[:] = [item for item in items if not slow(item)]
+
+
+def slow(item: pytest.Item) -> bool:
+    return item.get_closest_marker("slow") is not None
+
+
+def function(nodeid: str) -> str:
+    """The name without parameters."""
+    return nodeid.partition("[")[0]
+
+
+def durations() -> dict[str, float]:
+    """Seconds of a usual machine by function; of one with parameters, the mean."""
+    return json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
+
+
+class Budget:
+    """Fast tests first, then the others while they fit; what does not is skipped."""
+
+    def __init__(self, minutes: float, day: datetime.date):
+        self.minutes, self.day = minutes, day
+        self.end = time.monotonic() + 60 * minutes
+        self.known = durations()
+        self.usual, self.took = 0.0, 0.0  # of the tests that are over
+        self.items, self.left = [], []
+
+    def usually(self, item: pytest.Item) -> float:
+        return self.known.get(function(item.nodeid), UNKNOWN)
+
+    @property
+    def pace(self) -> float:
+        """Seconds here for one of a usual machine: as measured, then more and more as seen."""
+        return (self.took + SETTLED * machine.slowness()) / (self.usual + SETTLED)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items):
+        fast, others = ([i for i in items if slow(i) == kind] for kind in (False, True))
+        skipped = self.day.toordinal() * GOLDEN % 1 * sum(map(self.usually, others))
+        first, passed = 0, 0.0
+        while first < len(others) and passed + self.usually(others[first]) <= skipped:
+            passed += self.usually(others[first])
+            first += 1
+        items[:] = fast + others[first:] + others[:first]
+
+    def pytest_collection_finish(self, session):
+        self.items = session.items
+
+    def pytest_report_collectionfinish(self, items):
+        every = machine.seconds(sum(map(self.usually, items))) / 60
+        verdict = "all" if every <= self.minutes else "the fast ones, then others while they fit"
+        return f"{every:.0f} minutes would do for all, {self.minutes:g} are given: {verdict}"
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item):
+        remaining = self.end - time.monotonic()
+        if remaining < (self.pace * self.usually(item) if slow(item) else 0):
+            self.left.append(item)
+            pytest.skip(f"left for another day: {self.minutes:g} minutes are not enough here")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item):
+        began = time.monotonic()
+        done = yield
+        if item not in self.left[-1:]:
+            self.usual += self.usually(item)
+            self.took += time.monotonic() - began
+        return done
+
+    def pytest_terminal_summary(self, terminalreporter, config):
+        if config.option.collectonly:
+            return
+        collected = collections.Counter(item.location[0] for item in self.items)
+        left = collections.Counter(item.location[0] for item in self.left)
+        terminalreporter.section(f"run on {self.day} within {self.minutes:g} minutes")
+        terminalreporter.line(f"this machine's pace: {self.pace:.1f} times that of a usual one")
+        for file, number in sorted(collected.items()):
+            terminalreporter.line(f"{file}: {number - left[file]} of {number} run")
+        total = collected.total()
+        terminalreporter.line(f"run: {total - len(self.left)} of {total} tests, left for another "
+                              f"day: {len(self.left)}")  # fmt: skip
+
+
+class Notes:
+    """What tests take; of those that are not run now the earlier notes stay."""
+
+    def __init__(self):
+        self.took = collections.defaultdict(float)  # by nodeid, with set-up and what follows
+        self.passed = set()
+
+    def pytest_runtest_logreport(self, report):
+        self.took[report.nodeid] += report.duration / machine.slowness()
+        if report.when == "call" and report.passed:
+            self.passed.add(report.nodeid)
+
+    def pytest_sessionfinish(self):
+        cases = collections.defaultdict(list)
+        for nodeid in self.passed:
+            cases[function(nodeid)].append(self.took[nodeid])
+        new = {name: round(sum(each) / len(each), 2) for name, each in cases.items()}
+        text = json.dumps(durations() | new, indent=1, sort_keys=True)
+        DURATIONS.write_text(text + "\n")
