@@ -19,8 +19,9 @@ from pathlib import Path
 import tensorflow.compat.v1 as tf
 from IPython.display import Markdown, display
 
-from common import network, notebook
 from common.gates import Gate
+from common.launch import addresses
+from common.teach import notebook
 
 ROLES = {  # role -> the notebook that plays it
     "ps": "Parameter-Server.ipynb",
@@ -118,7 +119,7 @@ def wait(condition: Callable[[], bool], role: str, section: int, patience: float
 
 def wait_for_ps(cluster: dict[str, list[str]], patience: float) -> None:
     """Returns when the parameter server answers."""
-    wait(lambda: network.answers(cluster["ps"][0]), "ps", 1, patience)
+    wait(lambda: addresses.answers(cluster["ps"][0]), "ps", 1, patience)
 
 
 class Sections:
