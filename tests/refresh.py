@@ -58,15 +58,18 @@ def whole_file(file: str) -> str:
 
 
 def seconds(example: str) -> str:
-    return f"{json.loads(MEASURED.read_text())[example]:.0f} s"
+    measured = json.loads(MEASURED.read_text())
+    if example not in measured:
+        sys.exit(f"{example} has no measured seconds yet: run tests/refresh.sh, without --fixed")
+    return f"{measured[example]:.0f} s"
 
 
 def benchmark(_: str) -> str:
-    """What `benchmark.py --json` found, as a Markdown table with a line about the rest."""
+    """What `benchmark.py --json` found, as a Markdown table and what its rows are."""
     found = json.loads((ROOT / "tests" / "benchmark.json").read_text())
     medians, work = found["medians"], found["work"]
     strategy = medians["ParameterServerStrategy"]
-    lines = ["| | examples/s | in relation |", "|---|---|---|"]
+    lines = ["| | examples/s | relative to ParameterServerStrategy |", "|---|---|---|"]
     for name in medians:
         if medians[name] > 1000:  # the others are seconds and updates
             lines.append(f"| {name} | {medians[name]:,.0f} | {medians[name] / strategy:.1f} |")
@@ -75,17 +78,20 @@ def benchmark(_: str) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     return "\n".join([
         *lines, "",
-        f"Medians of {work['repeats']} runs of {work['steps']:,} steps. The bare loop is the same "
-        "graph in a call of the session for each step, without hooks, logs and checkpoints; the "
-        "examples make ten steps in a call while they are short. ParameterServerStrategy has the "
-        "form of its guide, the loss of each step returned; tuned is the least that can be "
-        "scheduled, one thread for each task. Its ten steps a call pull and push in each of "
-        "them, as those of the HogWild run do; with a window of 10 ten mini-batches share one "
-        "pull and one push. PyTorch's two processes average their parameters, with gloo and "
-        "without a ps. Two single processes, a core for each, are what no distribution can beat "
-        "on this machine. "
-        f"The mean staleness of AGN was {medians['mean staleness, AGN']:.2f}; (n - 1) times the "
-        "share of a cycle between pull and push was "
+        f"Medians of {work['repeats']} runs of {work['steps']:,} steps.", "",
+        "- The HogWild run makes one step in each call of the session, as all examples do by "
+        "default; with `--steps_per_execution 10` it makes ten. The bare loop is the same graph, "
+        "one step in each call, without hooks, logs and checkpoints.",
+        "- ParameterServerStrategy is written as in its guide and returns the loss of each step. "
+        "\"Tuned\" schedules as little as possible, with one thread for each task. Its ten steps a "
+        "call pull and push ten times, as HogWild's do; in a window of 10, ten mini-batches share "
+        "one pull and one push.",
+        "- PyTorch's two processes average their parameters, with gloo and without a ps. Two "
+        "single processes, a core for each, are the limit on this machine: no distribution can be "
+        "faster.",
+        "",
+        f"The mean staleness of AGN was {medians['mean staleness, AGN']:.2f}. If the updates of "
+        "the other worker had come evenly over each cycle, from pull to pull, it would have been "
         f"{medians['(n - 1) x share of the cycle']:.2f}. From the command to the first step: "
         f"{medians['start-up']:.1f} s, {ratio:.1f} times one `import tensorflow`. Peak memory: "
         f"{memory}. Versions: {versions}.",
