@@ -77,7 +77,7 @@ step = tf.group(*exchange, *keep)
 
 # 6. The session: TensorFlow's monitored session with its standard hooks.
 with session.training(
-    task, server, params, step, loss=loss, number=number, pulled_at=pulled_at, begin=begin
+    task, server, step, loss=loss, number=number, pulled_at=pulled_at, begin=begin
 ) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # the whole graph once: a fresh pull, a fresh batch

@@ -6,7 +6,7 @@ The worker repeats:
            g = gradient of the mean loss on a fresh mini-batch, at w
     push   w~ <- w~ - eta g                                                     # NEW:
 
-Each line marked NEW is there, or is as it is, because of the distribution.
+Each line marked NEW, or under such a mark, is as it is because of the distribution.
 """
 
 from common import cluster, copies, data, models, session  # NEW: copies of global parameters
@@ -43,14 +43,7 @@ with session.next_update(global_step, flags, after=arrived) as number:  # NEW: a
     step = optimizer.apply_gradients(zip(arrived, params))  # NEW: on the ps of each parameter
 
 # 6. The session: TensorFlow's monitored session with its standard hooks.
-with session.training(  # NEW:
-    task,
-    server,
-    params,
-    step,
-    loss=loss,
-    number=number,
-    pulled_at=pulled_at,  # NEW: the server
-) as sess:  # NEW:
+# NEW: it runs in this server, and knows how many updates the pulled parameters held
+with session.training(task, server, step, loss=loss, number=number, pulled_at=pulled_at) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # the whole graph once: a fresh pull, a fresh batch

@@ -48,7 +48,7 @@ replicas = [replica(k) for k in range(flags.threads)]
 task.config.inter_op_parallelism_threads = -1
 
 # 6. One session for all threads, with TensorFlow's standard hooks in the first of them.
-with session.training(task, None, params, **replicas[0], replicas=replicas[1:]) as sess:
+with session.training(task, None, **replicas[0], replicas=replicas[1:]) as sess:
     coordinator = tf.train.Coordinator()
 
     # 7. The loop of thread k; whoever finds --steps updates made stops the others.

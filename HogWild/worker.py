@@ -41,8 +41,6 @@ with session.next_update(global_step, flags, after=arrived) as number:
     step = optimizer.apply_gradients(zip(arrived, params))
 
 # 6. The session: TensorFlow's monitored session with its standard hooks.
-with session.training(
-    task, server, params, step, loss=loss, number=number, pulled_at=pulled_at
-) as sess:
+with session.training(task, server, step, loss=loss, number=number, pulled_at=pulled_at) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # the whole graph once: a fresh pull, a fresh batch

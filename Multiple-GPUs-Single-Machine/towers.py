@@ -64,6 +64,6 @@ with session.next_update(global_step, flags, after=total) as number:
 
 # 6. The session: TensorFlow's monitored session with its standard hooks.
 towers = [{"step": step, "loss": loss, "number": number} for loss in losses]
-with session.training(task, None, params, **towers[0], replicas=towers[1:]) as sess:
+with session.training(task, None, **towers[0], replicas=towers[1:]) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # all towers once, each with a fresh batch

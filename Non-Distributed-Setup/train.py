@@ -33,6 +33,6 @@ with session.next_update(global_step, flags, after=grads) as number:
     step = optimizer.apply_gradients(zip(grads, params))
 
 # 6. The session: TensorFlow's monitored session with its standard hooks.
-with session.training(task, None, params, step, loss=loss, number=number) as sess:
+with session.training(task, None, step, loss=loss, number=number) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # the whole graph once: a fresh batch

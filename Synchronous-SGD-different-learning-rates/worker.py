@@ -55,8 +55,6 @@ with session.next_update(global_step, flags, after=total) as number:
 rounds.release(update, number)
 
 # 6. The session: TensorFlow's monitored session with its standard hooks.
-with session.training(
-    task, server, params, step, loss=loss, number=token, pulled_at=token, rounds=rounds
-) as sess:
+with session.training(task, server, step, loss=loss, number=token, rounds=rounds) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # the whole graph once: a token, a fresh pull, a fresh batch

@@ -70,7 +70,6 @@ def next_update(global_step: tf.Variable, flags, after: Sequence[tf.Tensor]) -> 
 def training(
     task,
     server: tf.train.Server | None,
-    params: list[tf.Variable],
     step: tf.Operation,
     *,
     loss: tf.Tensor,
@@ -90,8 +89,7 @@ def training(
     Args:
         task: who this process is.
         server: its server, or None without a cluster.
-        params: the global parameters.
-        step: what the loop runs.
+        step: what the loop runs; it trains `tf.trainable_variables()`, the global parameters.
         loss: of the step, scalar.
         number: of the step's update (`next_update`); in a synchronous scheme the token.
         pulled_at: how many updates the parameters held that the step started from; without it,
@@ -117,6 +115,7 @@ def training(
     """
     flags = task.flags
     folder = results.create(flags.results)
+    params = tf.trainable_variables()
     first = Replica(step, loss, number, pulled_at)
     everyone = [first, *(Replica(**replica) for replica in replicas)]
     if rounds is None:

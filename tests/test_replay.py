@@ -1,0 +1,73 @@
+"""Every example is its formula: real runs of several workers, replayed in NumPy.
+
+An asynchronous run is never repeated, but its events explain it fully: which update came when, and
+how many updates the parameters held that it was computed from. All on full batches with `linear`,
+where nothing else is left to chance. The folders are found by themselves.
+"""
+
+import json
+
+import formulas
+import numpy as np
+import pytest
+from conftest import ROOT
+
+FOLDERS = sorted(path.parent.name for path in ROOT.glob("[!.]*/worker.py"))
+STEPS = 60
+EXACT = 1e-5  # relative to the largest parameter
+
+
+def flat(finished) -> np.ndarray:
+    return np.concatenate([array.ravel() for array in finished.parameters])
+
+
+def replayed(finished, scheme: formulas.HogWild) -> np.ndarray:
+    """The global parameters after all updates, from the events of an asynchronous run."""
+    workers = range(finished.summary["workers"])
+    events = [(e["global_step"], e["pulled_at"], k) for k in workers for e in finished.events(k)]
+    history = [np.zeros(650)]  # after 0, 1, 2, ... updates
+    for number, (global_step, pulled_at, k) in enumerate(sorted(events)):
+        assert global_step == number + 1  # every update once
+        pulled = history[pulled_at]
+        push = scheme.push(k, pulled)
+        history.append(scheme.update(history[-1], push, number - pulled_at, pulled))
+    return history[-1]
+
+
+def together(finished, scheme: formulas.SynchronousSGD) -> np.ndarray:
+    """The same of a synchronous run, in which every round holds a push of every worker."""
+    w, everyone = np.zeros(650), list(range(finished.summary["workers"]))
+    made = (finished.results / "updates.jsonl").read_text().splitlines()
+    assert [json.loads(line)["workers"] for line in made] == [everyone] * len(made)
+    for _ in made:
+        w = scheme.round(w)
+    return w
+
+
+def distance(measured: np.ndarray, expected: np.ndarray) -> float:
+    """The largest difference, relative to the largest parameter."""
+    assert np.abs(expected).max() > 0.1  # something was learnt, so the comparison says something
+    return np.abs(measured - expected).max() / np.abs(expected).max()
+
+
+@pytest.mark.parametrize("window", [5, pytest.param(1, marks=pytest.mark.slow("another window"))])
+@pytest.mark.parametrize("example", FOLDERS)
+def test_a_run_is_its_formula(run, example, window):
+    entry = formulas.of(example)
+    if entry.formula is None:
+        pytest.skip("a test of its own compares it with NumPy")
+    text = (ROOT / example / "worker.py").read_text()
+    windows = ["--window", window] if '"window"' in text else []
+    if not windows and window != 5:
+        pytest.skip("it has no window")
+    workers = [] if example == "Distributed-Setup" else ["--workers", 3]
+    finished = run(example, "--model", "linear", "--batch_size", 0, "--learning_rate", 0.3,
+                   "--steps", STEPS, *workers, *windows, *entry.flags)  # fmt: skip
+    scheme = entry.formula(finished.summary["flags"], np.zeros(650))
+    replay = together if isinstance(scheme, formulas.SynchronousSGD) else replayed
+    assert distance(flat(finished), replay(finished, scheme)) < EXACT
+    if workers and replay is replayed:
+        assert finished.summary["staleness"]["max"] > 0  # or staleness was not put to the test
+    if entry.flags:  # with its own term the scheme ends elsewhere than its parent
+        parent = formulas.of(entry.parent).formula(finished.summary["flags"], np.zeros(650))
+        assert distance(flat(finished), replay(finished, parent)) > 100 * EXACT
