@@ -8,6 +8,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from common.launch import network, record
+from common.training import clocks
 from common.training.several import Several
 from common.training.steps import Replica, Step
 
@@ -42,11 +43,13 @@ def step_of(limit: int, ps: str = "", worker: str = "", fault: int = -1, resourc
         here = tf.stack([tf.cast(value, tf.float64) for value in (kept, drawn)])
     with tf.device(ps):
         arrived = tf.identity(made)
-        with tf.control_dependencies([arrived]):
+        counted_at = clocks.now([arrived])
+        with tf.control_dependencies([counted_at]):
             number = tf.raw_ops.ResourceCountUpTo(resource=count.handle, limit=limit, T=tf.int64)
         with tf.control_dependencies([tf.debugging.Assert(tf.not_equal(number, fault), [number])]):
             put = v.assign(arrived)
         there = tf.stack([tf.cast(value, tf.float64) for value in (pulled, number)])
+    clocks.note("counted", number, counted_at)
     inits = [v.initializer, count.initializer, k.initializer, numbers.initializer]
     return tf.group(put, kept), [there, here], number, inits
 
@@ -61,7 +64,8 @@ def expected(steps: int) -> list[tuple]:
 
 def cluster() -> tuple[str, tuple[str, str]]:
     """A ps and a worker in this process: the session's target, and their devices."""
-    hosts = {job: [f"localhost:{network.free_ports(1, False)[0]}"] for job in ("ps", "worker")}
+    ports = network.free_ports(2, False)
+    hosts = {job: [f"localhost:{port}"] for job, port in zip(("ps", "worker"), ports)}
     servers = [tf.train.Server(hosts, job, 0) for job in hosts]
     return servers[1].target, ("/job:ps/task:0", "/job:worker/task:0")
 
