@@ -97,7 +97,9 @@ class Step:
 
     def last(self, fetches):
         """`fetches` of the last of several steps in a call."""
-        return fetches if self.count == 1 else tf.nest.map_structure(self._several.last, fetches)
+        if self.count == 1:
+            return fetches
+        return tf.nest.map_structure(self._several.last, fetches, expand_composites=True)
 
     def note(self, rows: Sequence, began: float, ended: float) -> None:
         """Adds a line for each step and replica.
@@ -205,7 +207,8 @@ class Session:
         Raises:
             ValueError: where they would take an update's number, or a token, without the update.
         """
-        ops = [graphs.operation(self.graph, fetch) for fetch in tf.nest.flatten(fetches)]
+        parts = tf.nest.flatten(fetches, expand_composites=True)  # a sparse tensor has three
+        ops = [graphs.operation(self.graph, part) for part in parts]
         names = tuple(op.name for op in ops)
         if names not in self._found:
             needed = graphs.needed(ops)
