@@ -142,6 +142,14 @@ def kill_and_see_it_back(where, job: str, index: int, workers: int = 2) -> float
     return killed
 
 
+def initialise(session) -> None:
+    """Local variables, tables and pipelines of the default graph, as a run does it."""
+    import tensorflow.compat.v1 as tf  # here: most tests only start processes
+
+    pipelines = [op for op in session.graph.get_operations() if op.type == "MakeIterator"]
+    session.run([tf.local_variables_initializer(), tf.tables_initializer(), *pipelines])
+
+
 def copy_example(name: str, to, **changes: str):
     """A reader's copy of an example with `common/`; `changes` are new contents of its scripts."""
     shutil.copytree(ROOT / "common", to / "common")

@@ -15,13 +15,14 @@ import time
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
-from conftest import ROOT, environment
+from conftest import ROOT, environment, initialise
 from machine import seconds
 from sklearn.datasets import load_digits
 
 from common import data
 from common.datasets import download
 from common.flags import parser
+from common.launch import prepare
 
 tf.disable_eager_execution()
 DEFAULTS = {"workers": 2, "ps": 1, "steps": 10, "learning_rate": 0.1}
@@ -81,15 +82,33 @@ def test_shards_are_every_nth_example_disjoint_and_together_complete(npz, name, 
     assert (seen >= 0).all()
 
 
-def test_digits_are_scikit_learns_with_every_fifth_for_testing():
+def test_digits_are_scikit_learns_shuffled_with_every_fifth_for_testing():
+    """The order is documented, so it is made here independently: NumPy's generator with seed 0."""
     source = load_digits()
+    order = np.random.default_rng(0).permutation(1797)
     test = np.arange(1797) % 5 == 0
-    for part, chosen in (("train", ~test), ("test", test)):
-        x, labels = data.load(flags(), part)
+    for part, chosen in (("train", order[~test]), ("test", order[test])):
+        x, labels = data.load(flags("--seed", 3), part)  # --seed does not change the split
         assert (x.dtype, labels.dtype) == (np.float32, np.int64)
         assert (x.min(), x.max()) == (0, 1)
         np.testing.assert_array_equal(x, source.images[chosen] / 16)
         np.testing.assert_array_equal(labels, source.target[chosen])
+
+
+def class_counts(labels, workers: int) -> np.ndarray:
+    """[workers, 10]: how many of each class the shard of each worker holds."""
+    return np.stack([np.bincount(labels[k::workers], minlength=10) for k in range(workers)])
+
+
+def test_eight_shards_of_the_digits_hold_about_as_many_of_each_class():
+    """A random deal of 1,437 examples: 18 of each class in a shard, give or take 4."""
+    shards = [data.load(flags(), "train", k, 8)[1] for k in range(8)]
+    counts = np.stack([np.bincount(labels, minlength=10) for labels in shards])
+    expected = counts.sum(axis=0) / 8
+    assert (np.abs(counts - expected) < 4 * np.sqrt(expected)).all()
+    assert counts.min() > expected.mean() / 3
+    published = class_counts(load_digits().target[np.arange(1797) % 5 != 0], 8)
+    assert published.max() / published.min() > 5  # what the order as published would give
 
 
 def test_synthetic_can_be_learnt_and_depends_on_the_seed():
@@ -161,7 +180,7 @@ def test_a_faulty_npz_costs_one_sentence(npz, capsys, fault):
     changed, words = FAULTS[fault]
     path = npz(**changed)
     with pytest.raises(SystemExit) as ended:
-        data.check(flags("--data", path))
+        prepare.check(flags("--data", path))
     assert ended.value.code == 2
     one_sentence(capsys.readouterr().err, f"--data {path}", *words)
 
@@ -176,7 +195,7 @@ def test_what_is_no_npz_costs_one_sentence(npz, tmp_path, capsys, content):
         whole = npz().read_bytes()
         path.write_bytes({"text": b"no data", "cut off": whole[:-100], "nothing": b""}[content])
     with pytest.raises(SystemExit) as ended:
-        data.check(flags("--data", path))
+        prepare.check(flags("--data", path))
     assert ended.value.code == 2
     one_sentence(capsys.readouterr().err, f"--data {path}", "not a readable .npz", "numpy.savez")
 
@@ -184,18 +203,18 @@ def test_what_is_no_npz_costs_one_sentence(npz, tmp_path, capsys, content):
 @pytest.mark.parametrize(("name", "workers"), [("npz", 13), ("digits", 1438)])
 def test_more_workers_than_examples(npz, capsys, name, workers):
     options = ("--data", npz() if name == "npz" else name, "--workers")
-    data.check(flags(*options, workers - 1))
+    prepare.check(flags(*options, workers - 1))
     with pytest.raises(SystemExit) as ended:
-        data.check(flags(*options, workers))
+        prepare.check(flags(*options, workers))
     assert ended.value.code == 2
     one_sentence(capsys.readouterr().err, f"--workers {workers}", f"only {workers - 1} examples")
 
 
 def test_what_the_model_cannot_read(npz, capsys):
     path = npz(base=arrays(shape=(35,)))
-    data.check(flags("--data", path))
+    prepare.check(flags("--data", path))
     with pytest.raises(SystemExit) as ended:
-        data.check(flags("--data", path, "--model", "cnn"))
+        prepare.check(flags("--data", path, "--model", "cnn"))
     assert ended.value.code == 2
     one_sentence(capsys.readouterr().err, "--model cnn needs images", "[35]")
 
@@ -228,7 +247,7 @@ def fetch_batches(options, count: int, worker: int = 0, workers: int = 1):
     with tf.Graph().as_default():
         batch = data.batches(options, worker, workers)()
         with tf.Session() as session:
-            session.run([tf.local_variables_initializer(), tf.tables_initializer()])
+            initialise(session)
             return [session.run(batch) for _ in range(count)]
 
 
@@ -294,7 +313,7 @@ def loop(options, steps: int, **how) -> np.ndarray:
         start = [0, tf.TensorArray(tf.float32, steps)]
         seen = tf.while_loop(lambda t, _: t < steps, body, start, **how)[1].stack()
         with tf.Session() as session:
-            session.run([tf.local_variables_initializer(), tf.tables_initializer()])
+            initialise(session)
             return session.run(seen).astype(int)
 
 
@@ -335,6 +354,54 @@ def test_delay_delays_every_batch_of_its_worker_alone(npz):
     assert took("1:0.15") >= 3 * 0.15
     limit = seconds(30)
     assert took(f"0:{limit}") < limit
+
+
+# Pipelines of the reader's own
+
+
+def own_pipeline(dataset, count: int, delay: str | None = None, worker: int = 0) -> list:
+    """What `data.pipeline` gives in `count` steps."""
+    with tf.Graph().as_default():
+        more = ("--delay", delay) if delay else ()
+        element = data.pipeline(dataset(), flags(*more), worker)()
+        with tf.Session() as session:
+            initialise(session)
+            return [session.run(element) for _ in range(count)]
+
+
+def test_a_pipeline_of_the_readers_own_keeps_its_structure_and_order():
+    def dataset():
+        numbers = tf.data.Dataset.range(6).repeat()
+        return numbers.map(lambda k: {"x": (k, [2 * k, 3 * k]), "name": tf.strings.as_string(k)})
+
+    for k, element in enumerate(own_pipeline(dataset, 14)):
+        k %= 6
+        assert element["x"][0] == k
+        assert list(element["x"][1]) == [2 * k, 3 * k]
+        assert element["name"] == str(k).encode()
+        assert set(element) == {"x", "name"} and type(element["x"]) is tuple
+
+
+def test_a_pipeline_of_batches_keeps_its_shapes():
+    with tf.Graph().as_default():
+        numbers = tf.data.Dataset.from_tensor_slices(np.zeros((12, 3), np.float32))
+        batch = data.pipeline(numbers.repeat().batch(4, drop_remainder=True), flags())()
+        assert (batch.dtype, batch.shape.as_list()) == (tf.float32, [4, 3])
+
+
+def test_a_pipeline_of_the_readers_own_keeps_the_delay_of_its_worker():
+    def seconds(worker):
+        begun = time.monotonic()
+        own_pipeline(lambda: tf.data.Dataset.range(9).repeat(), 5, "1:0.1", worker)
+        return time.monotonic() - begun
+
+    assert seconds(1) >= 5 * 0.1 > seconds(0)
+
+
+def test_the_npz_is_not_shuffled_before_it_is_split(npz):
+    x, labels = data.load(flags("--data", npz()), "train")
+    np.testing.assert_array_equal(x[:, 0], np.arange(12))
+    np.testing.assert_array_equal(labels, np.arange(12) % 3)
 
 
 # Downloads: a server of our own with tiny files in the publishers' formats
@@ -457,7 +524,7 @@ def cached(tmp_path) -> dict[str, bytes]:
 @pytest.mark.parametrize("name", FILES)
 def test_a_download_gives_the_publishers_arrays_and_is_done_once(server, tmp_path, capsys, name):
     options = flags("--data", name)
-    data.prepare(options)
+    prepare.fetch(options)
     assert cached(tmp_path) == {f"{name}/{file}": body for file, body in FILES[name].items()}
     assert sorted(server.asked) == sorted(f"/{name}/{file}" for file in FILES[name])
     assert capsys.readouterr().out.count("downloading") == len(FILES[name])
@@ -471,7 +538,7 @@ def test_a_download_gives_the_publishers_arrays_and_is_done_once(server, tmp_pat
     np.testing.assert_allclose(batch, TRUTH[name]["train"][0] / 255, rtol=1e-6)
     np.testing.assert_array_equal(labels, TRUTH[name]["train"][1])
 
-    data.prepare(options)
+    prepare.fetch(options)
     assert len(server.asked) == len(FILES[name])  # no request after the first time
     assert capsys.readouterr().out == ""
 
@@ -496,7 +563,7 @@ def test_the_description_of_a_download_is_known_before_it(server, name, size):
 
 def test_data_url_goes_before_the_publisher(server):
     server.bodies = {f"/mirror/{file}": body for file, body in IDX_FILES.items()}
-    data.prepare(flags("--data", "mnist", "--data_url", f"{server.url}/mirror/"))
+    prepare.fetch(flags("--data", "mnist", "--data_url", f"{server.url}/mirror/"))
     assert sorted(server.asked) == sorted(server.bodies)
 
 
@@ -528,7 +595,7 @@ def test_a_bad_download_costs_one_sentence_and_leaves_nothing(
     if fault == "cut off":
         server.lengths[path] = 1000
     with pytest.raises(SystemExit) as ended:
-        data.prepare(flags("--data", name))
+        prepare.fetch(flags("--data", name))
     assert ended.value.code == 2
     one_sentence(capsys.readouterr().err, f"{server.url}{path}", *words)
     before = [file for file in FILES[name] if file != last]
@@ -537,7 +604,7 @@ def test_a_bad_download_costs_one_sentence_and_leaves_nothing(
     server.bodies[path] = good  # and when it is right again, only the missing file is fetched
     server.lengths.clear()
     server.asked.clear()
-    data.prepare(flags("--data", name))
+    prepare.fetch(flags("--data", name))
     assert server.asked == [path]
     assert cached(tmp_path) == {f"{name}/{file}": body for file, body in FILES[name].items()}
 
@@ -546,7 +613,7 @@ def test_a_server_that_is_not_there(server, tmp_path, capsys):
     url = server.url
     server.close()
     with pytest.raises(SystemExit) as ended:
-        data.prepare(flags("--data", "mnist", "--data_url", url))
+        prepare.fetch(flags("--data", "mnist", "--data_url", url))
     assert ended.value.code == 2
     one_sentence(capsys.readouterr().err, f"cannot download {url}", "refused", "--data_url")
     assert cached(tmp_path) == {}
@@ -555,19 +622,19 @@ def test_a_server_that_is_not_there(server, tmp_path, capsys):
 @pytest.mark.parametrize("url", ["nonsense", "http://", "http://127.0.0.1:99999", "http://a b/"])
 def test_an_address_that_is_none(server, capsys, url):
     with pytest.raises(SystemExit) as ended:
-        data.prepare(flags("--data", "mnist", "--data_url", url))
+        prepare.fetch(flags("--data", "mnist", "--data_url", url))
     assert ended.value.code == 2
     one_sentence(capsys.readouterr().err, f"cannot download {url.rstrip('/')}/", "--data_url")
 
 
 def test_a_damaged_file_is_fetched_again(server, tmp_path, capsys):
     options = flags("--data", "mnist")
-    data.prepare(options)
+    prepare.fetch(options)
     file = tmp_path / "cache" / "mnist" / "t10k-labels-idx1-ubyte.gz"
     file.write_bytes(file.read_bytes()[:-1])
     server.asked.clear()
     capsys.readouterr()
-    data.prepare(options)
+    prepare.fetch(options)
     assert server.asked == ["/mnist/t10k-labels-idx1-ubyte.gz"]
     assert f"{file} is damaged" in capsys.readouterr().out
     assert cached(tmp_path) == {f"mnist/{file}": body for file, body in IDX_FILES.items()}
@@ -578,7 +645,7 @@ def test_a_cache_that_cannot_be_written(server, tmp_path, monkeypatch, capsys):
     in_the_way.write_text("precious")
     monkeypatch.setenv("DATA_DIR", str(in_the_way))
     with pytest.raises(SystemExit) as ended:
-        data.prepare(flags("--data", "mnist"))
+        prepare.fetch(flags("--data", "mnist"))
     assert ended.value.code == 2
     one_sentence(capsys.readouterr().err, "cannot download", str(in_the_way))
     assert in_the_way.read_text() == "precious"
@@ -593,7 +660,7 @@ def test_a_file_appears_whole_or_not_at_all(server, tmp_path):
         assert go_on.wait(seconds(10))
 
     server.halfway = halfway
-    fetching = threading.Thread(target=data.prepare, args=(flags("--data", "cifar10"),))
+    fetching = threading.Thread(target=prepare.fetch, args=(flags("--data", "cifar10"),))
     fetching.start()
     assert half.wait(seconds(10))
     present = cached(tmp_path)

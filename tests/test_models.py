@@ -16,6 +16,7 @@ from machine import seconds
 from common import copies, models
 from common.flags import parser
 from common.launch import network
+from common.training import graphs
 
 tf.disable_eager_execution()
 DEFAULTS = {"workers": 2, "ps": 1, "steps": 10, "learning_rate": 0.1}
@@ -281,6 +282,7 @@ def test_cnn_refuses_what_is_no_image(dataset, capsys):
 CLUSTER = """
 import json
 from common.launch import network
+from common.training import graphs
 private = network.choose("auto", lambda text: None) == "private"
 import test_models
 print(json.dumps(test_models.cluster_of_two_ps(private)))
@@ -294,18 +296,31 @@ def cluster_of_two_ps(private: bool) -> dict:
     servers = [tf.train.Server(spec, job, k) for job, k in (("ps", 0), ("ps", 1), ("worker", 0))]
     with tf.device(tf.train.replica_device_setter(cluster=spec)):
         params = models.create(flags("--hidden", 3))
+        global_step = tf.train.get_or_create_global_step()  # on the first ps, as params[0]
     with tf.device("/job:worker/task:0"):
-        pulled = copies.pull(params)
+        pulled, pulled_at = copies.pull(params, global_step)
         pushed = copies.push([w + 1 for w in pulled], params)
         with tf.device(params[2].device):  # the first ps
             news = params[2].assign_add(tf.ones(params[2].shape))
-        renewed = copies.pull(params, after=news)
+            counted = global_step.assign_add(1)
+            with tf.control_dependencies([counted]):
+                news = tf.identity(news)
+        renewed, renewed_at = copies.pull(params, global_step, after=news)
+        on_one = copies.push([w + 1 for w in pulled], params, device="/job:ps/task:1")
+    there = copies.still_on_ps(pulled)
     assigned = [param.assign(value) for param, value in zip(params, pushed, strict=True)]
+    back = [param.assign(value) for param, value in zip(params, there, strict=True)]
+
+    def devices(tensors) -> list[str]:
+        return [tensor.device for tensor in tensors]
 
     seen = {
-        "param devices": [param.device for param in params],
-        "pulled devices": [w.device for w in pulled],
-        "pushed devices": [value.device for value in pushed],
+        "param devices": devices(params),
+        "pulled devices": devices(pulled),
+        "pushed devices": devices(pushed),
+        "pushed to one": devices(on_one),
+        "still devices": devices(there),
+        "count devices": devices([pulled_at, renewed_at, global_step]),
         "pulled shapes": [w.shape.as_list() for w in pulled],
         "pushed shapes": [value.shape.as_list() for value in pushed],
     }
@@ -329,9 +344,11 @@ def cluster_of_two_ps(private: bool) -> dict:
 
         session.run(tf.global_variables_initializer())
         seen["before"], seen["pulled"], seen["pushed"] = map(values, (params, pulled, pushed))
+        seen["still"] = values(there)
         seen["pull"], seen["pull and push"] = transfers(pulled), transfers(assigned)
+        seen["still on ps"] = transfers(back)
         seen["after"] = values(params)
-        seen["renewed"] = [values(renewed) for _ in range(20)]
+        seen["renewed"] = [values([*renewed, renewed_at]) for _ in range(20)]
         seen["pull after"] = transfers(renewed)
     return seen
 
@@ -369,7 +386,8 @@ def test_pull_brings_the_values_here_in_order(seen):
 
 
 def test_a_pull_waits_for_what_comes_before_it_on_the_same_ps(seen):
-    for i, renewed in enumerate(seen["renewed"], 1):
+    for i, (*renewed, renewed_at) in enumerate(seen["renewed"], 1):
+        assert renewed_at == i
         expected = [np.float32(after) + i * (k == 2) for k, after in enumerate(seen["after"])]
         for value, right in zip(renewed, expected, strict=True):
             np.testing.assert_allclose(value, right, rtol=1e-6)
@@ -388,5 +406,55 @@ def test_a_pull_and_a_push_are_one_transfer_for_each_parameter_server(seen):
     ps = [task.replace("/task", "/replica:0/task") for task in PS]
     worker = WORKER.replace("/task", "/replica:0/task")
     down, up = [[name, worker] for name in ps], [[worker, name] for name in ps]
-    assert seen["pull"] == seen["pull after"] == sorted(down)
+    assert seen["pull"] == sorted(down)
+    assert seen["pull after"] == sorted([*down, ps])  # the second waits for what is on the first
     assert seen["pull and push"] == sorted(down + up)
+
+
+def test_the_count_stays_where_it_is(seen):
+    assert seen["count devices"] == [PS[0]] * 3
+
+
+def test_what_is_still_on_the_ps_need_not_travel_back(seen):
+    assert seen["still devices"] == seen["param devices"]
+    assert seen["still"] == seen["before"]
+    assert seen["still on ps"] == []
+
+
+def test_a_push_to_one_place_lays_all_values_there(seen):
+    assert seen["pushed to one"] == [PS[1]] * 4
+
+
+def test_the_count_is_read_before_the_parameters():
+    """So an update that comes in between is in w but not in the count, never the other way."""
+    with tf.Graph().as_default(), tf.device("/job:ps/task:0"):
+        params = models.create(flags("--hidden", 3))
+        global_step = tf.train.get_or_create_global_step()
+        with tf.device("/job:worker/task:0"):
+            w, pulled_at = copies.pull(params, global_step)
+        handles = {param.handle.op for param in params}
+        needed = graphs.needed([value.op for value in w])
+        reads = [op for op in needed if any(t.op in handles for t in op.inputs)]
+        assert len(reads) == len(params)
+        assert all(pulled_at.op in graphs.needed([read]) for read in reads)
+        assert not handles & graphs.needed([pulled_at.op])
+
+
+def test_local_copies_belong_to_the_worker():
+    with tf.Graph().as_default():
+        with tf.device("/job:ps/task:0"):
+            params = models.create(flags("--hidden", 3))
+            with pytest.raises(ValueError, match=r"copies\.local on a ps: .*task\.device"):
+                copies.local(params)
+        with tf.device("/job:worker/task:1"):
+            own = copies.local(params, 0.5)
+        assert [variable.device for variable in own] == ["/job:worker/task:1"] * 4
+        assert [variable.shape for variable in own] == [param.shape for param in params]
+        assert not set(map(id, own)) & set(
+            map(id, tf.global_variables() + tf.trainable_variables())
+        )
+        assert set(map(id, own)) <= set(map(id, tf.local_variables()))
+    with tf.Graph().as_default(), tf.Session() as session:
+        own = copies.local(models.create(flags("--hidden", 3)), 0.5)
+        session.run(tf.local_variables_initializer())
+        assert all((value == 0.5).all() for value in session.run(own))

@@ -434,7 +434,7 @@ def test_with_the_real_python_and_pip(machine):
     """No stand-ins: a real venv, and pip with one package that lies in a folder."""
     machine.has("python3.12", f"#!/bin/sh\nexec '{sys.executable}' \"$@\"\n")
     (machine.root / "common/requirements.txt").write_text("tiny==1.0\n")
-    (machine.root / "common/launch.py").write_text(
+    (machine.root / "common/launch/launcher.py").write_text(
         "import tiny, sys\ndef main(_): print(tiny.x, sys.prefix)\n"
     )
     wheels = machine.root / "wheels"

@@ -17,7 +17,7 @@ def copies(ends: list[tf.Operation], count: int) -> list[dict[tf.Operation, tf.O
     """A chain of copies of a step.
 
     Args:
-        ends: what a call without a chain would run.
+        ends: what a call without a chain would run, the step first.
         count: steps in one call.
 
     Returns:
@@ -28,26 +28,30 @@ def copies(ends: list[tf.Operation], count: int) -> list[dict[tf.Operation, tf.O
     the step before did in this process, which is the same and spares a message.
     """
     runs, everything = graphs.needed(ends), ends[0].graph
-    ops = [op for op in everything.get_operations() if op in runs and not _is_handle(op)]
+    ops = [op for op in everything.get_operations() if op in runs and not _is_shared(op)]
     here = [op for op in ops if not _on_ps(op) and op.type != "Const"]
     there = [op for op in ops if _on_ps(op)]
     inner = {one for op in here for one in graphs.behind(op)}
     waits = [  # who waits, and for whose copies of the step before
         (list(filter(graphs.has_state, here)), [op for op in here if op not in inner]),
-        (list(filter(graphs.has_state, there)), [op for op in ends if _on_ps(op)]),
+        (list(filter(graphs.has_state, there)), [ends[0], *filter(_on_ps, ends[1:])]),
     ]
     functions = {f.signature.name: f for f in everything.as_graph_def().library.function}
     chain = [{op: op for op in ops}]
+    beyond = _beyond(ops)
     for i in range(1, count):
         graph, given = tf.GraphDef(), {}
+        if i == count - 1:  # its values may be fetched
+            ops = ops + beyond
+        inside = set(ops)
         for op in ops:
             node = graph.node.add()
             node.CopyFrom(op.node_def)
             node.attr.pop("_class", None)  # the devices are there; colocation names originals
             node.input[:] = [tensor.name for tensor in op.inputs]
-            node.input.extend(f"^{o.name}" for o in op.control_inputs if o in chain[0])
+            node.input.extend(f"^{o.name}" for o in op.control_inputs if o in inside)
             _reseed(node, i, functions, graph.library)
-            given |= {tensor.name: tensor for tensor in op.inputs if tensor.op not in chain[0]}
+            given |= {tensor.name: tensor for tensor in op.inputs if tensor.op not in inside}
         nodes = {node.name: node for node in graph.node}
         for k, (waiting, lasts) in enumerate(waits):
             if waiting:
@@ -69,19 +73,30 @@ def _reseed(node, i: int, functions: dict, library) -> None:
     if all(name in node.attr for name in SEEDS) and any(node.attr[name].i for name in SEEDS):
         node.attr["seed2"].i += i * 1_000_003
     for value in node.attr.values():
-        if value.HasField("func"):
+        for called in [value.func] if value.HasField("func") else value.list.func:
             body = tf.GraphDef().library.function.add()
-            body.CopyFrom(functions[value.func.name])
+            body.CopyFrom(functions[called.name])
             for inner in body.node_def:
                 _reseed(inner, i, functions, library)
-            if body.node_def != functions[value.func.name].node_def:
-                body.signature.name = value.func.name = f"{body.signature.name}_step_{i}"
+            if body.node_def != functions[called.name].node_def:
+                body.signature.name = called.name = f"{body.signature.name}_step_{i}"
                 library.function.add().CopyFrom(body)
 
 
-def _is_handle(op: tf.Operation) -> bool:
-    """What names a variable, a queue or an iterator: the same for all copies."""
-    return bool(not op.inputs and op.outputs and graphs.is_variable(op.outputs[0]))
+def _is_shared(op: tf.Operation) -> bool:
+    """The same for all copies: what is fed, what names a variable, a queue or an iterator."""
+    names = not op.inputs and op.outputs and graphs.is_variable(op.outputs[0])
+    return op.type.startswith("Placeholder") or bool(names)
+
+
+def _beyond(ops: list[tf.Operation]) -> list[tf.Operation]:
+    """What the graph computes from the step, though the step does not need it."""
+    known, found = set(ops), []
+    for op in ops[0].graph.get_operations():  # each after those that it waits for
+        if not (op in known or _is_shared(op) or known.isdisjoint(graphs.behind(op))):
+            known.add(op)
+            found.append(op)
+    return found
 
 
 def _on_ps(op: tf.Operation) -> bool:

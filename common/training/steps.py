@@ -108,7 +108,9 @@ class Step:
             copy = self._last.get(op, op)
             return copy if op is element else copy.outputs[element.value_index]
 
-        return fetches if fetches is None else tf.nest.map_structure(of_last, fetches)
+        if fetches is None or self.count == 1:
+            return fetches
+        return tf.nest.map_structure(of_last, fetches, expand_composites=True)
 
     def note(self, began: float, ended: float) -> None:
         """Notes a call of the session, which ended (NaN: broke off) with the last of its steps."""
@@ -212,7 +214,8 @@ class Session:
         Raises:
             ValueError: where they would take an update's number, or a token, without the update.
         """
-        ops = [graphs.operation(self.graph, fetch) for fetch in tf.nest.flatten(fetches)]
+        parts = tf.nest.flatten(fetches, expand_composites=True)  # a sparse tensor has three
+        ops = [graphs.operation(self.graph, part) for part in parts]
         names = tuple(op.name for op in ops)
         if names not in self._found:
             needed = graphs.needed(ops)

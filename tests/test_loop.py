@@ -1,0 +1,229 @@
+"""What the loop's `sess.run` does, in copies of the examples; and updates that are refused."""
+
+import ast
+import json
+
+import numpy as np
+import pytest
+from conftest import ROOT, copy_example
+
+LOOP = "        sess.run(step)"
+SESSION = "# 6. The session"
+
+# Makes calls of `sess.run` and notes for each: its value, or how it was refused, and how many
+# updates there were before and after it. Reading `global_step` makes no step: that is shown, too,
+# since in the end every step must be accounted for.
+PROBE = """        import json
+        import numpy as np
+
+        def plain(value):
+            return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else str(value)
+
+        for name, fetches, *feed in CALLS:
+            before = sess.run(global_step)
+            try:
+                value = sess.run(fetches, *feed)
+            except ValueError as error:
+                value = f"ValueError: {error}"
+            after = sess.run(global_step)
+            with open(f"{flags.results}/probe", "a") as probe:
+                print(json.dumps([name, value, before, after], default=plain), file=probe)
+        CALLS = []
+        sess.run(step)"""
+
+
+def changed(name: str, to, *changes: tuple[str, str]):
+    """A copy of an example in which texts of its worker.py are replaced."""
+    source = (ROOT / name / "worker.py").read_text()
+    for old, new in changes:
+        assert source.count(old) == 1, old
+        source = source.replace(old, new)
+    return copy_example(name, to, worker=source)
+
+
+def probed(name: str, to, tensors: str, calls: str):
+    """A copy of an example that makes `calls`, a list of (name, fetches, feed), before its loop."""
+    tensors += f"\nCALLS = {calls}\n\n{SESSION}"
+    return changed(name, to, (SESSION, tensors), (LOOP, PROBE))
+
+
+def found(finished) -> dict[str, tuple]:
+    """name -> value, updates before and after the call."""
+    lines = (finished.results / "probe").read_text().splitlines()
+    return {name: tuple(rest) for name, *rest in map(json.loads, lines)}
+
+
+TENSORS = """
+with tf.control_dependencies([step]):
+    after = 2 * loss
+tenfold = 10 * loss
+sparse = tf.SparseTensor([[1]], [tf.cast(loss, tf.float32)], [3])
+"""
+CALLS = """[
+    ("step", step),
+    ("name", step.name),
+    ("pair", [step, loss]),
+    ("dict", {"made": step, "all": ([loss], (loss, pulled_at)), "number": number}),
+    ("alone", loss),
+    ("count", global_step),
+    ("reads", {"loss": loss, "w": [w[-1], params[-1]], "at": pulled_at}),
+    ("sparse", sparse),
+    ("nothing", []),
+    ("number", number),
+    ("number of several", [loss, {"number": number}]),
+    ("after", after),
+    ("sparse step", [step, sparse, tenfold]),
+]"""
+READS = ("alone", "count", "reads", "sparse", "nothing", "number", "number of several")
+
+
+def test_run_is_that_of_tensorflow(run, tmp_path):
+    """A step where it is asked for, none where it is not, and values as TensorFlow gives them."""
+    root = probed("HogWild", tmp_path, TENSORS, CALLS)
+    finished = run("HogWild", "--workers", 1, "--steps", 30, root=root)
+    seen, events = found(finished), finished.events()
+    assert [event["global_step"] for event in events] == list(range(1, 31))
+    assert list(seen) == [call.elts[0].value for call in ast.parse(CALLS).body[0].value.elts]
+    for name, (_, before, after) in seen.items():
+        assert after - before == (name not in READS), name
+
+    def event(name):
+        """The one of the step that a call has made."""
+        return events[seen[name][2] - 1]
+
+    assert seen["step"][0] is None and seen["name"][0] is None
+    assert seen["pair"][0] == [None, pytest.approx(event("pair")["loss"], rel=1e-6)]
+    nested, made = seen["dict"][0], event("dict")
+    assert nested["made"] is None and nested["number"] == made["global_step"] - 1
+    (one,), (two, pulled_at) = nested["all"]
+    assert one == two == pytest.approx(made["loss"], rel=1e-6)
+    assert pulled_at == made["pulled_at"]
+    assert type(seen["alone"][0]) is float and seen["alone"][0] > 0
+    assert seen["count"][0] == seen["count"][1]
+    reads = seen["reads"][0]
+    np.testing.assert_array_equal(*reads["w"])  # nothing has moved
+    assert reads["at"] == seen["reads"][1]
+    assert seen["nothing"][0] == []
+    for name in ("number", "number of several"):
+        text = seen[name][0]
+        assert text.startswith("ValueError: sess.run(") and "\n" not in text
+        assert "needs the number of an update" in text and "sess.run([step, ...])" in text
+    assert seen["after"][0] == pytest.approx(2 * event("after")["loss"], rel=1e-6)
+    assert seen["sparse step"][0][2] == pytest.approx(10 * event("sparse step")["loss"], rel=1e-6)
+
+
+def test_several_steps_in_a_call(run, tmp_path):
+    """Four steps, noted as four; what is fetched is of the last."""
+    root = probed("HogWild", tmp_path, TENSORS, CALLS)
+    flags = ["--workers", 1, "--steps", 42, "--steps_per_execution", 4]
+    finished = run("HogWild", *flags, root=root)
+    seen, events = found(finished), finished.events()
+    assert [event["global_step"] for event in events] == list(range(1, 43))
+    assert [event["local_step"] for event in events] == list(range(1, 43))
+    assert [event["pulled_at"] for event in events] == list(range(42))  # one worker: none is stale
+    for name, (_, before, after) in seen.items():
+        assert after - before == 4 * (name not in READS), name
+    last = {name: events[after - 1]["loss"] for name, (_, _, after) in seen.items()}
+    assert seen["step"][0] is None
+    assert seen["pair"][0] == [None, pytest.approx(last["pair"], rel=1e-6)]
+    assert seen["dict"][0]["number"] == seen["dict"][2] - 1
+    assert seen["dict"][0]["all"][1][1] == seen["dict"][2] - 1  # pulled_at
+    assert seen["after"][0] == pytest.approx(2 * last["after"], rel=1e-6)
+    assert seen["sparse step"][0][2] == pytest.approx(10 * last["sparse step"], rel=1e-6)
+    assert seen["number"][0].startswith("ValueError: ")
+
+
+def test_a_hook_sees_every_step(run, tmp_path):
+    hook = """
+class Losses(tf.train.SessionRunHook):
+    def __init__(self):
+        self.seen = []
+
+    def before_run(self, run_context):
+        return tf.train.SessionRunArgs(loss)
+
+    def after_run(self, run_context, run_values):
+        self.seen.append(float(run_values.results))
+
+    def end(self, session):
+        with open(f"{flags.results}/hook-{task.index}", "w") as file:
+            print(self.seen, file=file)
+
+
+"""
+    root = changed(
+        "HogWild", tmp_path,
+        (SESSION, hook + SESSION),
+        ("    task, server,", "    hooks=[Losses()], task=task, server=server,"),
+        (" params, step, loss=loss", " params=params, step=step, loss=loss"),
+    )  # fmt: skip
+    finished = run("HogWild", "--steps", 200, root=root)
+    for k in (0, 1):
+        seen = ast.literal_eval((finished.results / f"hook-{k}").read_text())
+        losses = [event["loss"] for event in finished.events(k)]
+        assert len(losses) > 10
+        assert seen == pytest.approx(losses, rel=1e-6)
+
+
+def test_a_token_is_not_taken_without_a_step(run, tmp_path):
+    """In a synchronous scheme the loss is that of the parameters which the token stands for."""
+    calls = """[("loss", loss), ("pair", [step, loss]), ("w", w), ("params", params[-1])]"""
+    root = probed("Synchronous-SGD", tmp_path, "", calls)
+    flags = ["--workers", 1, "--steps", 30, "--learning_rate", 0.2]
+    finished = run("Synchronous-SGD", *flags, root=root)
+    seen, events = found(finished), finished.events()
+    assert [event["global_step"] for event in events] == list(range(1, 31))
+    for name in ("loss", "w"):
+        text, before, after = seen[name]
+        assert text.startswith("ValueError: sess.run(") and "sess.run([step, ...])" in text
+        assert before <= after <= before + 1  # an update of the chief's thread may be under way
+    made, loss = seen["pair"][0]
+    assert made is None
+    assert loss in [pytest.approx(event["loss"], rel=1e-6) for event in events[:3]]
+
+
+UPDATE = """with session.next_update(global_step, flags, after=arrived) as number:
+    step = optimizer.apply_gradients(zip(arrived, params))"""
+REFUSED = {
+    "outside": (
+        """with session.next_update(global_step, flags, after=arrived) as number:
+    pass
+step = optimizer.apply_gradients(zip(arrived, params))
+step = tf.group(step, number.op)""",
+        ("changes", "without waiting for the number", "inside `with session.next_update("),
+    ),
+    "one of several outside": (
+        """with session.next_update(global_step, flags, after=arrived) as number:
+    step = optimizer.apply_gradients(zip(arrived[1:], params[1:]))
+step = tf.group(step, params[0].assign_sub(arrived[0]))""",
+        ("changes weights_0 without waiting for the number",),
+    ),
+    "computed on the worker": (
+        """with session.next_update(global_step, flags, after=arrived) as number:
+    with tf.device(task.device):
+        arrived = [g / 2 for g in arrived]
+    step = optimizer.apply_gradients(zip(arrived, params))""",
+        ("is part of the update of", "not computed on the ps", "tf.device("),
+    ),
+    "computed nowhere in particular": (
+        """with session.next_update(global_step, flags, after=arrived) as number:
+    pass
+with tf.control_dependencies([number]):
+    step = tf.group(*[p.assign_sub(0.2 * g) for p, g in zip(params, arrived)])""",
+        ("is part of the update of", "not computed on the ps", "tf.device("),
+    ),
+}
+
+
+@pytest.mark.parametrize("how", REFUSED)
+def test_an_update_that_is_not_counted_on_the_ps_is_refused(run, tmp_path, how):
+    update, words = REFUSED[how]
+    root = changed("HogWild", tmp_path, (UPDATE, update))
+    finished = run("HogWild", "--steps", 5, root=root, ok=False)
+    assert finished.code == 1
+    last = finished.output.rstrip().splitlines()[-1]
+    assert last.startswith("ValueError: ")
+    for word in words:
+        assert word in last
+    assert finished.output.count("ValueError: ") == 1
+    assert not (finished.results / "summary.json").exists()
