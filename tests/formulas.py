@@ -120,8 +120,9 @@ class DynamicSGD(AGN):
 
 
 class AEAMSGD(HogWild):
-    """Algorithm 2 of arXiv 1412.6651: with x = w, e = alpha (x - w~), w <- w - e, w~ <- w~ + e;
-    then T times v <- delta v - eta g(x + delta v), w <- w + v, where x = w but for the first time"""
+    """With x = w, e = alpha (x - w~): w <- w - e, w~ <- w~ + e; then T times
+    v <- delta v - eta g(x + delta v), w <- w + v, where x = w but for the first time
+    (Algorithm 2 of arXiv 1412.6651)"""
 
     def __init__(self, flags, w):
         super().__init__(flags, w)

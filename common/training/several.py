@@ -17,7 +17,7 @@ def copies(ends: list[tf.Operation], count: int) -> list[dict[tf.Operation, tf.O
     """A chain of copies of a step.
 
     Args:
-        ends: what a call without a chain would run, the step first.
+        ends: what a call without a chain would run.
         count: steps in one call.
 
     Returns:
@@ -29,12 +29,12 @@ def copies(ends: list[tf.Operation], count: int) -> list[dict[tf.Operation, tf.O
     """
     runs, everything = graphs.needed(ends), ends[0].graph
     ops = [op for op in everything.get_operations() if op in runs and not _is_shared(op)]
-    here = [op for op in ops if not _on_ps(op) and op.type != "Const"]
-    there = [op for op in ops if _on_ps(op)]
+    here = [op for op in ops if not graphs.on_ps(op) and op.type != "Const"]
+    there = [op for op in ops if graphs.on_ps(op)]
     inner = {one for op in here for one in graphs.behind(op)}
     waits = [  # who waits, and for whose copies of the step before
         (list(filter(graphs.has_state, here)), [op for op in here if op not in inner]),
-        (list(filter(graphs.has_state, there)), [ends[0], *filter(_on_ps, ends[1:])]),
+        (list(filter(graphs.has_state, there)), list(filter(graphs.on_ps, ends)) or ends),
     ]
     functions = {f.signature.name: f for f in everything.as_graph_def().library.function}
     chain = [{op: op for op in ops}]
@@ -97,10 +97,3 @@ def _beyond(ops: list[tf.Operation]) -> list[tf.Operation]:
             known.add(op)
             found.append(op)
     return found
-
-
-def _on_ps(op: tf.Operation) -> bool:
-    """An operation without a device goes where its variable is."""
-    if op.device:
-        return "/job:ps" in op.device
-    return any(_on_ps(tensor.op) for tensor in op.inputs if graphs.is_variable(tensor))

@@ -59,7 +59,7 @@ class Step:
         if self.count > 1:
             from common.training.several import copies
 
-            self._last = copies([self.op, *puts], self.count)[-1]
+            self._last = copies(self.ends, self.count)[-1]
             self.ends = [self._last[end] for end in self.ends]
         self._window = getattr(task.flags, "window", 1)
         self._local_step = 0
