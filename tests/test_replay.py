@@ -71,3 +71,14 @@ def test_a_run_is_its_formula(run, example, window):
     if entry.flags:  # with its own term the scheme ends elsewhere than its parent
         parent = formulas.of(entry.parent).formula(finished.summary["flags"], np.zeros(650))
         assert distance(flat(finished), replay(finished, parent)) > 100 * EXACT
+
+
+@pytest.mark.slow("the same schemes once more")
+@pytest.mark.parametrize("example", ["HogWild", "DOWNPOUR", "AEAMSGD", "DC-ASGD", "SAGN"])
+def test_several_steps_in_a_call_are_the_formula_too(run, example):
+    """Each step in a call starts from what the one before has left, on the worker and on the ps."""
+    finished = run(example, "--model", "linear", "--batch_size", 0, "--learning_rate", 0.3,
+                   "--steps", STEPS + 1, "--workers", 3, "--steps_per_execution", 4)  # fmt: skip
+    scheme = formulas.of(example).formula(finished.summary["flags"], np.zeros(650))
+    replay = together if isinstance(scheme, formulas.SynchronousSGD) else replayed
+    assert distance(flat(finished), replay(finished, scheme)) < EXACT
