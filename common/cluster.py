@@ -12,6 +12,7 @@ from common import fail, quick_import
 from common import flags as command_line
 from common.launch import addresses
 from common.launch.converters import number
+from common.launch.example import example_of, in_folder
 from common.training import results
 
 with quick_import():
@@ -54,8 +55,8 @@ class Task:
         """
         folder = Path(sys.argv[0]).resolve().parent
         if defaults is None:
-            defaults, _ = command_line.example_of(folder / "worker.py")
-        defaults = command_line.in_folder(defaults, folder)
+            defaults, _ = example_of(folder / "worker.py")
+        defaults = in_folder(defaults, folder)
         parser = command_line.parser(defaults, f"One {job} of {folder.name}.")
         workers = WORKER_HOSTS.split(",")[0] if defaults.get("workers") == 1 else WORKER_HOSTS
         index = number(int, 0)

@@ -135,21 +135,14 @@ def pipeline(dataset, flags, worker: int = 0):
 def _shuffled(examples: int, size: int, seed: int):
     """A `tf.data.Dataset` of batches [size] of the examples' numbers, shuffled in every epoch.
 
-    Dealt out one by one, numbers would take a sixth of a small step's time. So as many epochs are
-    shuffled at once as fill whole batches; where that would be over a million numbers, fewer, and
-    what is left of them, less than a batch, is left out.
+    A whole epoch is shuffled at once: dealt out one by one, numbers take a good part of a small
+    step's time.
     """
     import tensorflow.compat.v1 as tf
 
-    epochs = size // math.gcd(size, examples)
-    epochs = min(epochs, max(math.ceil(size / examples), 2**20 // examples))
-    whole = epochs * examples // size
-
     def shuffled(epoch):
-        seeds = [seed, tf.cast(epoch, tf.int32)]
-        return tf.random.experimental.stateless_shuffle(tf.range(examples, dtype=tf.int64), seeds)
+        numbers = tf.range(examples, dtype=tf.int64)
+        return tf.random.experimental.stateless_shuffle(numbers, [seed, tf.cast(epoch, tf.int32)])
 
-    def cut(numbers):
-        return tf.reshape(tf.reshape(numbers, [-1])[: whole * size], [whole, size])
-
-    return tf.data.Dataset.range(2**31 - 1).map(shuffled).batch(epochs).map(cut).unbatch().repeat()
+    epochs = tf.data.Dataset.range(2**31 - 1).map(shuffled)
+    return epochs.rebatch(size, drop_remainder=True).repeat()

@@ -1,14 +1,12 @@
 """The command line: the same flags for every example, its launcher and its task scripts."""
 
 import argparse
-import ast
 import re
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
 from common import fail
-from common.launch import gpus
 from common.launch.converters import choice, dataset, delays, number, numbers, path
 
 DATASETS = ("digits", "mnist", "fashion_mnist", "cifar10", "synthetic")
@@ -27,27 +25,6 @@ class Parser(argparse.ArgumentParser):
     def error(self, message):
         message = re.sub(r"^unrecognized arguments: ", "unknown flag ", message)
         fail(re.sub(r"^argument (--\w+).*?: ", r"\1: ", message) + " (--help lists all flags)")
-
-
-def example_of(script: Path) -> tuple[dict, str]:
-    """An example's `DEFAULTS` and its docstring, read without running the script."""
-    tree = ast.parse(script.read_text(encoding="utf-8"))
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "DEFAULTS":
-            try:
-                defaults = ast.literal_eval(node.value)
-            except ValueError:
-                break
-            return in_folder(defaults, script.absolute().parent), ast.get_docstring(tree) or ""
-    fail(f"{script} has no DEFAULTS = {{...}} of literal values: copy that line from an example")
-
-
-def in_folder(defaults: dict, folder: Path) -> dict:
-    """`defaults` with the full path of `--data`, if that is a file: it lies in the folder,
-    wherever the example is started from."""
-    if Path(defaults.get("data", "")).suffix:
-        return defaults | {"data": str(folder / defaults["data"])}
-    return defaults
 
 
 class Flag(NamedTuple):
@@ -123,6 +100,8 @@ def _checked(name: str, flag: Flag, default) -> Flag:
         suffix = Path(default).suffix
         flag = flag._replace(kind=dataset((), suffix), metavar="PATH", text=f"a {suffix} file")
     if name == "workers" and default is None:
+        from common.launch import gpus
+
         text = "replicas (default: one for each GPU; 2 on a machine without)"
         return flag._replace(default=gpus.count() or 2, text=text)
     if default is not None:

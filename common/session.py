@@ -2,17 +2,14 @@
 together with the others, to recover, and to stop together."""
 
 import contextlib
-import logging
-import math
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from common import data, fail, models
+from common import data, models
 from common.gates import StartAndStop
-from common.training import clocks, graphs, results
+from common.training import clocks, graphs, logs, results
 from common.training.evaluation import Evaluation
 from common.training.recovery import SessionCreator, check_checkpoint
 from common.training.steps import Notes, Replica, Session, Step
@@ -167,7 +164,7 @@ def training(
     counted = rounds is None and pulled_at is not None
     count_for_hooks = pulled_at if counted else updates_so_far(tf.train.get_global_step())
     tf.add_to_collection("global_step_read_op_cache", count_for_hooks)
-    _only_our_lines()
+    logs.show_our_lines()
     creator = SessionCreator(task, server, saver)
     try:
         with tf.train.MonitoredSession(
@@ -175,53 +172,14 @@ def training(
         ) as monitored:
             yield Session(monitored, steps, every=bool(hooks))
     except tf.train.NanLossDuringTrainingError:
-        _diverged(task, f"the loss of {task.name}")
+        results.diverged(task, f"the loss of {task.name}")
     connect = creator.connect
     while True:
         try:
             with connect() as session:
-                together.finish(session, lambda: _write(task, session, saver, evaluation, params))
+                together.finish(session, lambda: evaluation.finish(session, saver))
             return
         except (tf.errors.UnavailableError, tf.errors.AbortedError,
                 tf.errors.FailedPreconditionError):  # fmt: skip
             print(f"{task.name} lost a parameter server at the end and comes back", flush=True)
             connect = creator.create_session
-
-
-def _write(task, session, saver, evaluation, params) -> None:
-    """The chief, when all updates are applied: accuracy, checkpoint, parameters.npz."""
-    folder = Path(task.flags.results)
-    found = evaluation.measure(session)
-    if not math.isfinite(found["test_loss"]):
-        _diverged(task, "the loss on the test set")
-    step = found["global_step"]
-    saver.save(session, f"{task.flags.checkpoint_dir}/model.ckpt", step, write_meta_graph=False)
-    values = session.run(params)
-    names = [param.op.name for param in params]
-    results.save_parameters(folder, dict(zip(names, values, strict=True)))
-    accuracy = found["test_accuracy"]
-    print(f"test accuracy {accuracy:.2%} after {step} updates; results in {folder}", flush=True)
-
-
-def _diverged(task, what: str) -> None:
-    fail(
-        f"{what} is not a number any more: try a smaller --learning_rate than "
-        f"{task.flags.learning_rate:g} (the more asynchronous workers, here {task.flags.workers}, "
-        "the smaller it must be)"
-    )
-
-
-def _only_our_lines() -> None:
-    """Of TensorFlow's own log, the steps and what is worse than advice to its developers."""
-
-    def ours(record: logging.LogRecord) -> bool:
-        text = record.getMessage()
-        return text.startswith("[worker") or (
-            record.levelno > logging.INFO and "is deprecated" not in text
-        )
-
-    tf.logging.set_verbosity(tf.logging.INFO)
-    logger = tf.get_logger()
-    logger.addFilter(ours)
-    for handler in logger.handlers:
-        handler.setFormatter(logging.Formatter("%(message)s"))

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import notebooks
 
-from common import flags as command_line
+from common.launch.example import example_of
 from common.teach import quotes
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -101,7 +101,7 @@ def benchmark(_: str) -> str:
 def sweep(example: str) -> str:
     """What `sweep.py` found, as a Markdown table with the default rate in bold."""
     found = json.loads((ROOT / "tests" / "sweep.json").read_text())[example]
-    defaults, _ = command_line.example_of(ROOT / example / "worker.py")
+    defaults, _ = example_of(ROOT / example / "worker.py")
     lines = ["| learning rate | 2 workers | 4 workers |", "|---|---|---|"]
     for rate, reached in found.items():
         cells = [rate, *("NaN" if a is None else f"{a:.1%}" for a in reached.values())]

@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from common import flags  # noqa: E402
+from common.launch.example import example_of  # noqa: E402
 
 FOUND = ROOT / "tests" / "sweep.json"
 FACTORS, WORKERS = (0.25, 0.5, 1, 2), (2, 4)
@@ -43,7 +43,7 @@ def accuracy(example: str, rate: float, workers: int) -> float | None:
 def main() -> None:
     found = json.loads(FOUND.read_text()) if FOUND.exists() else {}
     for example in sys.argv[1:] or EXAMPLES:
-        defaults, _ = flags.example_of(ROOT / example / "worker.py")
+        defaults, _ = example_of(ROOT / example / "worker.py")
         found[example] = {}
         for factor in FACTORS:
             rate = float(f"{factor * defaults['learning_rate']:.3g}")

@@ -12,8 +12,8 @@ import sweep
 from conftest import ENDLESS, ROOT, environment, eventually, processes
 from machine import seconds
 
-from common import flags
 from common.launch import addresses, gpus, network, record
+from common.launch.example import example_of
 
 EXAMPLES = ["Non-Distributed-Setup", "Distributed-Setup", "HogWild"]
 SUMMARY = {
@@ -247,6 +247,6 @@ def test_defaults_are_those_of_the_sweep():
     """With its default rate each scheme reached 95 % of the digits, with two and four workers."""
     found = json.loads((ROOT / "tests" / "sweep.json").read_text())
     for example in sweep.EXAMPLES:
-        defaults, _ = flags.example_of(ROOT / example / "worker.py")
+        defaults, _ = example_of(ROOT / example / "worker.py")
         reached = found[example][str(defaults["learning_rate"])]
         assert min(reached["2"], reached["4"]) >= 0.95, example

@@ -10,6 +10,7 @@ import refresh
 from conftest import ROOT
 
 from common import flags
+from common.launch.example import example_of
 from common.teach import quotes
 
 READMES = [str(path.relative_to(ROOT)) for path in refresh.readmes()]
@@ -50,7 +51,7 @@ def test_links_and_paths_exist(readme):
 @pytest.mark.parametrize("readme", READMES)
 def test_flags_exist(readme):
     scripts = [*ROOT.glob("[!.]*/worker.py"), *ROOT.glob("[!.]*/train.py")]
-    known = "".join(flags.parser(flags.example_of(s)[0]).format_help() for s in scripts)
+    known = "".join(flags.parser(example_of(s)[0]).format_help() for s in scripts)
     known += " --benchmark --fast --job_name --task_index --ps_hosts --worker_hosts"
     known += " --universal --python-version --no-annotate --no-header"
     for flag in set(re.findall(r"(?<![\w-])--\w+", text(readme))):
@@ -75,7 +76,7 @@ def test_commands_can_be_typed():
         assert known, command
         match = re.match(r"bash (\S+)/run\.sh(.*)", command)
         if match and match[1] != "tests" and "../" not in command:
-            defaults, _ = flags.example_of(next((ROOT / match[1]).glob("[wt]*r*.py")))
+            defaults, _ = example_of(next((ROOT / match[1]).glob("[wt]*r*.py")))
             flags.parser(defaults).parse_args(match[2].split())
 
 

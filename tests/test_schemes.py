@@ -11,6 +11,7 @@ from conftest import ROOT, copy_example
 from sklearn.datasets import load_digits
 
 from common import flags
+from common.launch.example import example_of
 
 ANOTHER = pytest.mark.slow("another run of a scheme")
 
@@ -228,7 +229,7 @@ def test_an_update_with_backups_is_the_mean_of_those_it_took(trained):
 @pytest.mark.parametrize("example", ["AEASGD", "AEAMSGD"])
 def test_the_default_moving_rate(example, n):
     """0.9 / n, so that the center moves as far for any number of workers."""
-    defaults, _ = flags.example_of(ROOT / example / "worker.py")
+    defaults, _ = example_of(ROOT / example / "worker.py")
     parser = flags.parser(defaults, "")
     options = parser.parse_args(["--workers", str(n)])
     flags.check(options, defaults, parser)

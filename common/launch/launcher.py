@@ -12,6 +12,7 @@ from pathlib import Path
 
 from common import data, fail, flags
 from common.launch import addresses, network, prepare, record
+from common.launch.example import example_of
 from common.launch.processes import Group, Process, describe_exit
 from common.training.results import create, now, write
 
@@ -55,7 +56,7 @@ def checked(arguments: list[str]) -> "Run":
     script = next((p for n in ("worker.py", "train.py") if (p := folder / n).is_file()), None)
     if script is None:
         fail(f"{folder} holds no worker.py and no train.py: it is no example folder")
-    defaults, description = flags.example_of(script)
+    defaults, description = example_of(script)
     parser = flags.parser(defaults, f"{description}\n\nbash {folder.name}/run.sh [flags]")
     options = parser.parse_args(arguments[1:])
     flags.check(options, defaults, parser)

@@ -35,7 +35,7 @@ class Evaluation(tf.train.SessionRunHook):
             test: x [examples, ...] and labels [examples, ...] of the test set.
             reached: called with the raw session when `--target_accuracy` is reached.
         """
-        self._task, self._test, self._reached = task, test, reached
+        self._task, self._params, self._test, self._reached = task, params, test, reached
         x, labels = data.scaled(test[0][:1]), test[1]
         with tf.device(task.device):
             self._x = tf.placeholder(x.dtype, [None, *x.shape[1:]])
@@ -78,3 +78,16 @@ class Evaluation(tf.train.SessionRunHook):
                 found[name] += float(value) / len(labels)
         results.note_evaluation(self._task.flags.results, found)
         return found
+
+    def finish(self, session: tf.Session, saver: tf.train.Saver) -> None:
+        """When all updates are applied: the whole test set, a last checkpoint, parameters.npz."""
+        found, flags = self.measure(session), self._task.flags
+        if not math.isfinite(found["test_loss"]):
+            results.diverged(self._task, "the loss on the test set")
+        step = found["global_step"]
+        saver.save(session, f"{flags.checkpoint_dir}/model.ckpt", step, write_meta_graph=False)
+        names = [param.op.name for param in self._params]
+        values = session.run(self._params)
+        results.save_parameters(flags.results, dict(zip(names, values, strict=True)))
+        print(f"test accuracy {found['test_accuracy']:.2%} after {step} updates; results in "
+              f"{flags.results}", flush=True)  # fmt: skip

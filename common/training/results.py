@@ -21,6 +21,7 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
@@ -78,3 +79,12 @@ def save_parameters(folder: str | Path, arrays: dict[str, np.ndarray]) -> None:
 def line(worker: int, step: int, loss: float, staleness: int) -> str:
     """How a step looks on the screen."""
     return f"[worker {worker}] step {step}  loss {loss:.4g}  staleness {staleness}"
+
+
+def diverged(task, what: str) -> NoReturn:
+    """Ends this process with one sentence: `what` is NaN."""
+    fail(
+        f"{what} is not a number any more: try a smaller --learning_rate than "
+        f"{task.flags.learning_rate:g} (the more asynchronous workers, here {task.flags.workers}, "
+        "the smaller it must be)"
+    )
