@@ -43,14 +43,8 @@ with session.next_update(global_step, flags, after=arrived) as number:  # NEW: a
     step = optimizer.apply_gradients(zip(arrived, params))  # NEW: on the ps of each parameter
 
 # 6. The session: TensorFlow's monitored session with its standard hooks.
-with session.training(  # NEW:
-    task,
-    server,
-    params,
-    step,
-    loss=loss,
-    number=number,
-    pulled_at=pulled_at,  # NEW: the server
-) as sess:  # NEW:
+with session.training(  # NEW: with a server, and with what was pulled
+    task, server, params, step, loss=loss, number=number, pulled_at=pulled_at  # NEW:
+) as sess:  # NEW: # fmt: skip
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # the whole graph once: a fresh pull, a fresh batch
