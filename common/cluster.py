@@ -55,6 +55,7 @@ class Task:
         folder = Path(sys.argv[0]).resolve().parent
         if defaults is None:
             defaults, _ = command_line.example_of(folder / "worker.py")
+        defaults = command_line.in_folder(defaults, folder)
         parser = command_line.parser(defaults, f"One {job} of {folder.name}.")
         workers = WORKER_HOSTS.split(",")[0] if defaults.get("workers") == 1 else WORKER_HOSTS
         index = number(int, 0)

@@ -30,10 +30,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def example_of(script: Path) -> tuple[dict, str]:
-    """An example's `DEFAULTS` and its docstring, read without running the script.
-
-    A file that is the default of `--data` lies in the example's folder.
-    """
+    """An example's `DEFAULTS` and its docstring, read without running the script."""
     tree = ast.parse(script.read_text(encoding="utf-8"))
     for node in tree.body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "DEFAULTS":
@@ -41,10 +38,16 @@ def example_of(script: Path) -> tuple[dict, str]:
                 defaults = ast.literal_eval(node.value)
             except ValueError:
                 break
-            if Path(defaults.get("data", "")).suffix:
-                defaults["data"] = str(script.absolute().parent / defaults["data"])
-            return defaults, ast.get_docstring(tree) or ""
+            return in_folder(defaults, script.absolute().parent), ast.get_docstring(tree) or ""
     fail(f"{script} has no DEFAULTS = {{...}} of literal values: copy that line from an example")
+
+
+def in_folder(defaults: dict, folder: Path) -> dict:
+    """`defaults` with the full path of `--data`, if that is a file: it lies in the folder,
+    wherever the example is started from."""
+    if Path(defaults.get("data", "")).suffix:
+        return defaults | {"data": str(folder / defaults["data"])}
+    return defaults
 
 
 class Flag(NamedTuple):
