@@ -37,6 +37,13 @@ def has_state(op: tf.Operation) -> bool:
     return op.op_def.is_stateful or any(map(is_variable, op.inputs))
 
 
+def on_ps(op: tf.Operation) -> bool:
+    """Whether it runs on a ps. An operation without a device goes where its variable is."""
+    if op.device:
+        return "/job:ps" in op.device
+    return any(on_ps(tensor.op) for tensor in op.inputs if is_variable(tensor))
+
+
 def check_updates(params: list[tf.Variable], step: tf.Operation, number: tf.Tensor) -> None:
     """Every update of the global parameters is made under its number, on the ps.
 
@@ -60,8 +67,7 @@ def check_updates(params: list[tf.Variable], step: tf.Operation, number: tf.Tens
                 f"{op.name} changes {name} without waiting for the number of the update: write it "
                 f"inside `{inside}`"
             )
-        astray = [o for o in needed([op]) & after
-                  if o.device != number.device and "/job:ps" not in o.device]  # fmt: skip
+        astray = [o for o in needed([op]) & after if o.device != number.device and not on_ps(o)]
         if number.device and astray:
             raise ValueError(
                 f"{astray[0].name} is part of the update of {name}, but is not computed on the ps: "

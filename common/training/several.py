@@ -29,12 +29,12 @@ def copies(ends: list[tf.Operation], count: int) -> list[dict[tf.Operation, tf.O
     """
     runs, everything = graphs.needed(ends), ends[0].graph
     ops = [op for op in everything.get_operations() if op in runs and not _is_handle(op)]
-    here = [op for op in ops if not _on_ps(op) and op.type != "Const"]
-    there = [op for op in ops if _on_ps(op)]
+    here = [op for op in ops if not graphs.on_ps(op) and op.type != "Const"]
+    there = [op for op in ops if graphs.on_ps(op)]
     inner = {one for op in here for one in graphs.behind(op)}
     waits = [  # who waits, and for whose copies of the step before
         (list(filter(graphs.has_state, here)), [op for op in here if op not in inner]),
-        (list(filter(graphs.has_state, there)), [op for op in ends if _on_ps(op)]),
+        (list(filter(graphs.has_state, there)), [op for op in ends if graphs.on_ps(op)]),
     ]
     functions = {f.signature.name: f for f in everything.as_graph_def().library.function}
     chain = [{op: op for op in ops}]
@@ -82,10 +82,3 @@ def _reseed(node, i: int, functions: dict, library) -> None:
 def _is_handle(op: tf.Operation) -> bool:
     """What names a variable, a queue or an iterator: the same for all copies."""
     return bool(not op.inputs and op.outputs and graphs.is_variable(op.outputs[0]))
-
-
-def _on_ps(op: tf.Operation) -> bool:
-    """An operation without a device goes where its variable is."""
-    if op.device:
-        return "/job:ps" in op.device
-    return any(_on_ps(tensor.op) for tensor in op.inputs if graphs.is_variable(tensor))
