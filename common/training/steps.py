@@ -233,6 +233,7 @@ class Notes(tf.train.SessionRunHook):
         self._steps = steps
 
     def after_create_session(self, session, coord):
+        self._began = None
         for step in self._steps:
             step.prepare(session)
 
@@ -241,7 +242,10 @@ class Notes(tf.train.SessionRunHook):
 
     def after_run(self, run_context, run_values):
         self._steps[0].note(self._began, time.time())
+        self._began = None
 
     def end(self, session):
+        if self._began is not None:  # the last update came in the middle of a call
+            self._steps[0].note(self._began, math.nan)
         for step in self._steps:
             step.write()
