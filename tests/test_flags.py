@@ -99,13 +99,15 @@ def files(*folders) -> set[str]:
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_help_lists_every_flag_with_its_default_and_needs_no_tensorflow(call, example):
+def test_help_lists_every_flag_with_its_default_and_needs_no_tensorflow(call, house, example):
     finished = call(example, "--help")
     assert (finished.returncode, finished.stderr) == (0, "")
     shown = shown_defaults(finished.stdout)
     own = defaults_of(example)
     expected = {name: text or str(own[name] or PER_GPU) for name, text in TABLE.items()}
-    expected["ps"] = str(own["ps"])
+    expected |= {name: str(own[name]) for name in own if name not in OWN and own[name] is not None}
+    if "data" in own:  # a file beside the script
+        expected["data"] = str(house / example / own["data"])
     assert shown.pop("help") is None
     for name in filter(own.__contains__, OWN):
         text = shown.pop(name)
@@ -125,6 +127,7 @@ def test_help_of_the_task_scripts(monkeypatch, capsys, example):
         if "Task.from_flags" not in script.read_text():
             continue
         job = "ps" if script.name == "ps.py" else "worker"
+        monkeypatch.syspath_prepend(script.parent)  # as Python does for a script
         monkeypatch.setattr(sys, "argv", [str(script), "--help"])
         with pytest.raises(SystemExit) as ended:
             runpy.run_path(str(script), run_name="__main__")
