@@ -30,7 +30,7 @@ TABLE = {
     "batch_size": "32",
     "learning_rate": None,
     "data": "digits",
-    "data_url": "the publisher of the data",
+    "data_url": "the data's publisher",
     "model": "mlp",
     "hidden": "128",
     "seed": "0",
@@ -41,6 +41,7 @@ TABLE = {
     "max_restarts": "3",
     "timeout": "600",
     "network": "auto",
+    "steps_per_execution": "1",
     "plain": "one, on a terminal",
 }
 OWN = ("window", "momentum", "moving_rate", "learning_rates", "backup_workers", "threads", "mode",
@@ -99,13 +100,16 @@ def files(*folders) -> set[str]:
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_help_lists_every_flag_with_its_default_and_needs_no_tensorflow(call, example):
+def test_help_lists_every_flag_with_its_default_and_needs_no_tensorflow(call, house, example):
     finished = call(example, "--help")
     assert (finished.returncode, finished.stderr) == (0, "")
     shown = shown_defaults(finished.stdout)
     own = defaults_of(example)
     expected = {name: text or str(own[name] or PER_GPU) for name, text in TABLE.items()}
-    expected["ps"] = str(own["ps"])
+    expected |= {name: str(own[name]) for name in own if name not in OWN and own[name] is not None}
+    if "data" in own:  # a file beside the script
+        expected["data"] = str(house / example / own["data"])
+        shown["data"] = shown["data"].replace("- ", "-")  # a path may be broken at a hyphen
     assert shown.pop("help") is None
     for name in filter(own.__contains__, OWN):
         text = shown.pop(name)
@@ -125,6 +129,7 @@ def test_help_of_the_task_scripts(monkeypatch, capsys, example):
         if "Task.from_flags" not in script.read_text():
             continue
         job = "ps" if script.name == "ps.py" else "worker"
+        monkeypatch.syspath_prepend(script.parent)  # as Python does for a script
         monkeypatch.setattr(sys, "argv", [str(script), "--help"])
         with pytest.raises(SystemExit) as ended:
             runpy.run_path(str(script), run_name="__main__")

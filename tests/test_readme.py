@@ -123,6 +123,7 @@ LINEAGE = {
     "Synchronous-SGD-different-learning-rates": ("Synchronous-SGD", 7),
     "SAGN": ("Synchronous-SGD", 19),
     "Multiple-GPUs-Single-Machine": ("HogWild", 15),
+    "Your-Own": ("HogWild", 31),
 }
 
 
@@ -153,6 +154,7 @@ def test_the_catalogue_is_complete():
             "HogWild": {"threads.py"},
             "Synchronous-SGD": {"sync_replicas_optimizer.py"},
             "Multiple-GPUs-Single-Machine": {"synchronous.py", "towers.py"},
+            "Your-Own": {"network.py", "table.py"},
         }.get(folder.name, set())
         assert scripts - more in ({"ps.py", "worker.py"}, {"train.py"})
         assert more <= scripts

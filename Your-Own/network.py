@@ -1,0 +1,56 @@
+"""The network: two hidden layers with dropout, as plain functions over a list of parameters."""
+
+import itertools
+
+import tensorflow.compat.v1 as tf
+
+
+def create(flags, features: int, classes: int) -> list[tf.Variable]:
+    """Weights [from, to] and biases [to] of each layer, wherever the device scope puts them."""
+    params = []
+    layers = itertools.pairwise([features, flags.hidden, flags.hidden, classes])
+    for i, (inputs, outputs) in enumerate(layers):
+        start = tf.glorot_uniform_initializer(seed=flags.seed + i)
+        params.append(tf.get_variable(f"weights_{i}", [inputs, outputs], initializer=start))
+        zero = tf.zeros_initializer()
+        params.append(tf.get_variable(f"biases_{i}", [outputs], initializer=zero))
+    return params
+
+
+def predict(params: list, x: tf.Tensor, dropout: float = 0.0) -> tf.Tensor:
+    """The output [batch, classes] before the softmax.
+
+    Args:
+        params: variables, or pulled copies of them.
+        x: examples, [batch, features].
+        dropout: share of each hidden layer that is set to zero, the rest is scaled up to make good
+            for it. For training; without it, the whole network answers.
+    """
+    for i in range(0, len(params), 2):
+        x = tf.matmul(x, params[i]) + params[i + 1]
+        if i + 2 < len(params):
+            x = tf.nn.dropout(tf.nn.relu(x), rate=dropout)
+    return x
+
+
+def gradients(params: list, batch, dropout: float) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """The mean loss of a batch in training, scalar, and its gradient for each parameter."""
+    x, labels = batch
+    output = predict(params, x, dropout)
+    loss = tf.losses.sparse_softmax_cross_entropy(labels, output)
+    return loss, tf.gradients(loss, params)
+
+
+def evaluate(params: list, x: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
+    """What is measured of each test example, [batch] each, without dropout.
+
+    `missed` is the metric of this example: 1 for a malignant tumour (class 1) that the network
+    takes for another class.
+    """
+    output = predict(params, x)
+    found = tf.argmax(output, axis=1)
+    return {
+        "accuracy": tf.equal(found, labels),
+        "loss": tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=output),
+        "missed": tf.equal(labels, 1) & tf.not_equal(found, 1),
+    }

@@ -1,0 +1,72 @@
+"""Your own project: HogWild with another network, data, optimizer, metric and flag.
+
+Each worker repeats, and waits for nobody:
+
+    pull   w <- w~
+           g = gradient of the mean loss on a fresh mini-batch of its own shard, at w, with dropout
+    push   w~ <- Adam(w~, g), with a rate that decays with the number of the update
+"""
+
+from common import cluster, copies, fail, session  # import first: quiet start-up
+import tensorflow.compat.v1 as tf
+
+import network  # beside this file, as is table
+import table
+
+# Defaults of this example's flags; --steps counts the updates of all workers together.
+DEFAULTS = {
+    "workers": 2,
+    "ps": 1,
+    "steps": 1000,
+    "learning_rate": 0.01,
+    "hidden": 32,
+    "model": "dropout_net",  # a name that common/ does not know: this example's only network
+    "data": "tumours.csv",  # lies in this folder
+    "dropout": 0.2,  # no flag of common/: becomes one, --dropout
+}
+
+# 1. Who am I? The flags, or TF_CONFIG, say which task of which cluster.
+tf.disable_eager_execution()  # graphs and sessions; the README says why
+task = cluster.Task.from_flags("worker", DEFAULTS)
+flags = task.flags
+if not 0 <= flags.dropout < 1:
+    fail(f"--dropout {flags.dropout:g}: must be at least 0 and below 1")
+
+# 2. This task's server: the others reach this process through it, and it reaches them.
+server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
+
+# 3. The global parameters w~, and the count of their updates, live on the parameter servers.
+with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
+    params = network.create(flags, *table.sizes(flags.data))
+    global_step = tf.train.get_or_create_global_step()
+
+with tf.device(task.device):
+    # 4. This worker's shard of the data: examples k, k + n, k + 2n, ... for worker k of n.
+    next_batch = table.batches(flags, worker=task.index, workers=flags.workers)
+
+    # 5. The scheme. Pull: w <- w~, which holds the first pulled_at updates.
+    w, pulled_at = copies.pull(params, global_step)
+    loss, grads = network.gradients(w, next_batch(), flags.dropout)
+    arrived = copies.push(grads, params)
+
+# Push: Adam on arrival; the rate falls to a tenth in --steps updates. Adam's slots, two for each
+# parameter, are on the ps too, and in the checkpoints.
+with session.next_update(global_step, flags, after=arrived) as number:
+    rate = tf.train.exponential_decay(flags.learning_rate, number, flags.steps, 0.1)
+    step = tf.train.AdamOptimizer(rate).apply_gradients(zip(arrived, params))
+tf.summary.scalar("learning_rate", rate)  # for TensorBoard
+
+# A hook sees every step. This one writes the rate into logs/worker-K.log once a second.
+log_rate = tf.train.LoggingTensorHook(
+    {"rate": rate},
+    every_n_secs=1,
+    formatter=lambda v: f"[worker {task.index}] learning rate {v['rate']:.2g}",
+)
+
+# 6. The session: TensorFlow's monitored session with its standard hooks.
+with session.training(
+    task, server, step, loss=loss, number=number, pulled_at=pulled_at,
+    evaluate=network.evaluate, test=table.test(flags.data), hooks=[log_rate],
+) as sess:  # fmt: skip
+    while not sess.should_stop():  # 7. The loop
+        sess.run(step)  # the whole graph once: a fresh pull, a fresh batch

@@ -1,0 +1,167 @@
+"""Your-Own: what is replaced in the folder's own files works as what it replaces."""
+
+import json
+import os
+import subprocess
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+from conftest import ROOT, copy_example, environment, kill_and_see_it_back, reach, seconds
+from sklearn.datasets import load_iris
+
+ROWS = np.loadtxt(ROOT / "Your-Own" / "tumours.csv", delimiter=",", skiprows=1)
+IS_TEST = np.arange(len(ROWS)) % 5 == 0
+
+
+def examples(is_wanted, rows=ROWS, is_test=IS_TEST):
+    """Standardised features and labels of some lines."""
+    train = rows[~is_test, :-1]
+    x = (rows[is_wanted, :-1] - train.mean(axis=0)) / train.std(axis=0)
+    return x, rows[is_wanted, -1].astype(int)
+
+
+def predict(params, x):
+    """The network in NumPy, without dropout."""
+    for weights, biases in zip(params[0:4:2], params[1:4:2]):
+        x = np.maximum(x @ weights + biases, 0)
+    return x @ params[4] + params[5]
+
+
+def loss(output, labels):
+    output = output - output.max(axis=1, keepdims=True)
+    logs = output - np.log(np.exp(output).sum(axis=1, keepdims=True))
+    return -logs[np.arange(len(labels)), labels].mean()
+
+
+def checkpoint(folder):
+    return tf.train.load_checkpoint(str(folder / "checkpoints"))
+
+
+def test_dropout_is_on_in_training_and_off_in_evaluation(run):
+    """The evaluation is that of the whole network, in NumPy; the loss in training is not."""
+    finished = run("Your-Own", "--dropout", 0.5)
+    summary = finished.summary
+    assert summary["flags"]["dropout"] == 0.5
+    assert summary["global_step"] == 1000
+    assert summary["test_accuracy"] >= 0.94
+
+    x, labels = examples(IS_TEST)
+    output = predict(finished.parameters, x)
+    found = output.argmax(axis=1)
+    assert summary["test_accuracy"] == pytest.approx(np.mean(found == labels))
+    assert summary["test_missed"] == pytest.approx(np.mean((labels == 1) & (found != 1)))
+    assert summary["test_loss"] == pytest.approx(loss(output, labels), rel=1e-4)
+
+    x, labels = examples(~IS_TEST)
+    last = [event["loss"] for k in (0, 1) for event in finished.events(k)[-150:]]
+    assert np.mean(last) > 1.2 * loss(predict(finished.parameters, x), labels)
+
+    lines = (finished.results / "evaluations.jsonl").read_text().splitlines()
+    assert all("test_missed" in json.loads(line) for line in lines)
+
+
+@pytest.mark.parametrize("more", [(), ("--ps", 2, "--steps_per_execution", 5)])
+def test_adam_lives_on_the_ps_and_its_rate_decays(run, more):
+    finished = run("Your-Own", *more)
+    assert finished.summary["test_accuracy"] >= 0.94
+    saved = checkpoint(finished.results)
+    names = [f"{kind}_{i}" for i in range(3) for kind in ("weights", "biases")]
+    for name, param in zip(names, finished.parameters, strict=True):
+        np.testing.assert_array_equal(saved.get_tensor(name), param)
+        for slot in ("Adam", "Adam_1"):
+            assert saved.get_tensor(f"{name}/{slot}").shape == param.shape
+            assert saved.get_tensor(f"{name}/{slot}").any()
+    # A power for each update; two updates at the same time may count as one.
+    updates = np.log(saved.get_tensor("beta2_power")) / np.log(0.999)
+    assert 900 < updates <= 1002
+
+    rates = []
+    for path in (finished.results / "tensorboard").glob("*/events*"):
+        for event in tf.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                if value.tag == "learning_rate":
+                    rates.append((event.step, value.simple_value))
+    assert len(rates) >= 2
+    for step, rate in rates:
+        number = 1000 * np.log10(0.01 / rate)
+        assert 0 <= number < 1000 and abs(number - step) < 20
+    log = (finished.results / "logs" / "worker-0.log").read_text()
+    assert "[worker 0] learning rate 0.0" in log
+
+
+def test_a_killed_ps_comes_back_with_the_slots(start):
+    """A lost ps is restored from the checkpoint, Adam's powers included."""
+    process, where = start("Your-Own", "--steps", 1500, "--delay", "0:0.01,1:0.01")
+    reach(where, 200)
+    killed = kill_and_see_it_back(where, "ps", 0)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    summary = json.loads((where / "summary.json").read_text())
+    assert summary["global_step"] == 1500
+    assert [task["restarts"] for task in summary["tasks"]] == [1, 0, 0]
+    assert summary["test_accuracy"] >= 0.94
+    events = sorted((e for k in (0, 1) for e in reach(where, 1, k)), key=lambda e: e["time"])
+    first = min(e["global_step"] for e in events if e["time"] > killed + 1)
+    reached = next(e["time"] for e in events if e["global_step"] >= first - 2)
+    assert first > 20 and killed - reached < seconds(2)  # it went on from the checkpoint
+    updates = np.log(checkpoint(where).get_tensor("beta2_power")) / np.log(0.999)
+    assert 1350 < updates <= 1502
+
+
+def test_a_copy_reads_another_table(run, tmp_path):
+    """A reader's project: this folder, common/, and a CSV file with more classes."""
+    iris = load_iris()
+    rows = np.column_stack([iris.data, iris.target])[np.random.default_rng(0).permutation(150)]
+    table = tmp_path / "iris.csv"
+    np.savetxt(table, rows, "%g", ",", header="a,b,c,d,class", comments="")
+    project = tmp_path / "my project"
+    project.mkdir()
+    copy_example("Your-Own", project)
+    finished = run("Your-Own", "--data", "iris.csv", "--steps", 400, root=project)
+    assert finished.summary["flags"]["data"] == str(table)
+    assert [p.shape for p in finished.parameters[:2]] == [(4, 32), (32,)]
+    assert finished.parameters[-1].shape == (3,)
+    is_test = np.arange(150) % 5 == 0
+    x, labels = examples(is_test, rows, is_test)
+    found = predict(finished.parameters, x).argmax(axis=1)
+    assert finished.summary["test_accuracy"] == pytest.approx(np.mean(found == labels))
+    assert finished.summary["test_accuracy"] >= 0.85
+
+
+def test_help_shows_what_is_its_own():
+    done = subprocess.run(
+        ["bash", ROOT / "Your-Own" / "run.sh", "--help"],
+        capture_output=True, text=True, env=environment(COLUMNS="200"),
+    )  # fmt: skip
+    assert done.returncode == 0
+    for flag, default in (("dropout", "0.2"), ("model", "dropout_net"), ("hidden", "32")):
+        (line,) = [line for line in done.stdout.splitlines() if f"--{flag} " in line]
+        assert f"(default: {default})" in line
+    assert "Your-Own/tumours.csv)" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "words"),
+    [
+        ("--dropout", "1", "--dropout 1: must be at least 0 and below 1"),
+        ("--dropout", "much", "--dropout: must be a number, not 'much'"),
+        ("--model", "mlp", "--model: must be one of dropout_net, not 'mlp'"),
+        ("--data", "digits", "--data: must be PATH.csv, not 'digits'"),
+        ("--data", "missing.csv", "--data: there is no file"),
+        ("--data", "words.csv", "could not convert string 'x'"),
+        ("--data", "half.csv", "the last column must hold classes"),
+        ("--data", "empty.csv", "a header and five lines or more are needed"),
+        ("--batch_size", "0", "--batch_size 0: this example draws batches"),
+    ],
+)
+def test_a_mistake_costs_one_sentence(run, tmp_path, flag, value, words):
+    (tmp_path / "words.csv").write_text("a,class\n" + "1,0\n" * 9 + "x,1\n")
+    (tmp_path / "half.csv").write_text("a,class\n" + "1,0\n" * 9 + "1,0.5\n")
+    (tmp_path / "empty.csv").write_text("")
+    finished = run("Your-Own", flag, value, ok=False)
+    assert finished.code == 2
+    last = finished.output.rstrip().splitlines()[-1]
+    assert last.startswith("error: ") and words in last
+    assert "Traceback" not in finished.output
+    assert not os.path.exists(finished.results / "summary.json")
