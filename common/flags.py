@@ -74,6 +74,13 @@ IF_NAMED = {
 }  # fmt: skip
 
 
+def _text(default) -> str:
+    """A default as it would be typed."""
+    if isinstance(default, dict):  # of --delay
+        default = [f"{worker}:{seconds:g}" for worker, seconds in default.items()]
+    return ",".join(map(str, default)) if isinstance(default, list) else str(default)
+
+
 def _own(name: str, default) -> Flag:
     """A flag that only this example has: of the type of its default, which must show one."""
     if name in ("help", "plain", "job_name", "task_index", "ps_hosts", "worker_hosts"):
@@ -94,10 +101,11 @@ def _own(name: str, default) -> Flag:
 
 def _checked(name: str, flag: Flag, default) -> Flag:
     """A known flag with an example's own default, which must be one that the flag accepts."""
-    if name == "model" and default not in MODELS:  # its own network, and so its only one
+    suffix = Path(str(default)).suffix
+    if name == "model" and isinstance(default, str) and default not in MODELS:
+        # Its own network, and so its only one.
         flag = flag._replace(kind=choice((default,)), text="this example's own network")
-    if name == "data" and Path(default).suffix not in ("", ".npz"):  # it reads such files itself
-        suffix = Path(default).suffix
+    if name == "data" and suffix not in ("", ".npz"):  # it reads such files itself
         flag = flag._replace(kind=dataset((), suffix), metavar="PATH", text=f"a {suffix} file")
     if name == "workers" and default is None:
         from common.launch import gpus
@@ -105,9 +113,8 @@ def _checked(name: str, flag: Flag, default) -> Flag:
         text = "replicas (default: one for each GPU; 2 on a machine without)"
         return flag._replace(default=gpus.count() or 2, text=text)
     if default is not None:
-        text = ",".join(map(str, default)) if isinstance(default, list) else str(default)
         try:
-            default = flag.kind(text)
+            default = flag.kind(_text(default))
         except argparse.ArgumentTypeError as error:
             fail(f'DEFAULTS["{name}"] {error}')
     return flag._replace(default=default)
@@ -133,11 +140,12 @@ def parser(defaults: dict, description: str = "") -> Parser:
     )
     for name, (kind, default, metavar, text) in flags.items():
         if "(default: " not in text:
-            text += f" (default: {'none' if default is None else default})"
+            text += f" (default: {'none' if default is None else _text(default)})"
         how = {"type": kind, "metavar": metavar}
         if kind is bool:
             how = {"action": argparse.BooleanOptionalAction}
-        p.add_argument(f"--{name}", default=default, help=text.replace("%", "%%"), **how)
+        # Set afterwards: Python 3.10 adds the default of a bool to the text that it is given.
+        p.add_argument(f"--{name}", default=default, **how).help = text.replace("%", "%%")
     text = "no progress bar (default: one, on a terminal)"
     p.add_argument("--plain", action="store_true", help=text)
     return p

@@ -8,11 +8,11 @@ import shutil
 import subprocess
 import sys
 
-import numpy as np
 import pytest
-from conftest import ROOT, environment
+from conftest import ROOT, copy_example, environment
 from machine import seconds
 
+from common import flags as common_flags
 from common.cluster import Task
 
 SCRIPTS = ("worker.py", "train.py")
@@ -22,31 +22,16 @@ EXAMPLES = sorted(
 HOGWILD = {"workers": 2, "ps": 1, "steps": 2000, "learning_rate": 0.2}
 ALONE = HOGWILD | {"workers": 1, "ps": 0}
 
-# The table of the command line: flag -> default. None: an example's own.
-TABLE = {
-    "workers": None,
-    "ps": None,
-    "steps": None,
-    "batch_size": "32",
-    "learning_rate": None,
-    "data": "digits",
+SHOWN_IN_WORDS = {  # defaults that depend on other things
     "data_url": "the data's publisher",
-    "model": "mlp",
-    "hidden": "128",
-    "seed": "0",
-    "target_accuracy": "none",
-    "delay": "none",
     "results": "results/<time> in the example",
     "checkpoint_dir": "in the results",
-    "max_restarts": "3",
-    "timeout": "600",
-    "network": "auto",
-    "steps_per_execution": "1",
-    "plain": "one, on a terminal",
+    "workers": "one for each GPU; 2 on a machine without",
+    "moving_rate": "0.9 / workers",
+    "learning_rates": "learning_rate / workers",
+    "threads": "processes",
+    "memory_fraction": "as much as it needs",
 }
-OWN = ("window", "momentum", "moving_rate", "learning_rates", "backup_workers", "threads", "mode",
-       "memory_fraction")  # fmt: skip
-PER_GPU = "one for each GPU; 2 on a machine without"
 
 
 def defaults_of(example: str) -> dict:
@@ -55,12 +40,25 @@ def defaults_of(example: str) -> dict:
     return ast.literal_eval(re.search(r"^DEFAULTS = (\{.*?\})", script.read_text(), re.M | re.S)[1])
 
 
-def shown_defaults(text: str) -> dict[str, str | None]:
-    """flag -> its default in a `--help`."""
+def shown_defaults(text: str) -> dict[str, list[str]]:
+    """flag -> its defaults in a `--help`, one if all is well."""
     parts = re.split(r"\n  (?:-h, )?--(\w+)", text)
     pairs = zip(parts[1::2], parts[2::2], strict=True)
-    found = {name: re.search(r"\(default: (.*?)\)", " ".join(part.split())) for name, part in pairs}
-    return {name: match and match[1] for name, match in found.items()}
+    return {name: re.findall(r"\(default: (.*?)\)", " ".join(part.split())) for name, part in pairs}
+
+
+def expected_defaults(own: dict) -> dict[str, list[str]]:
+    """What `--help` has to show for an example with these `DEFAULTS`."""
+    known = common_flags.EVERYWHERE | common_flags.IF_NAMED
+    values = {name: flag.default for name, flag in common_flags.EVERYWHERE.items()} | own
+    shown = {"help": [], "plain": ["one, on a terminal"]}
+    for name, value in values.items():
+        text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        if value is None:
+            text = SHOWN_IN_WORDS.get(name, "none")
+        assert name in known or value is not None
+        shown[name] = [text]
+    return shown
 
 
 @pytest.fixture(scope="module")
@@ -100,24 +98,10 @@ def files(*folders) -> set[str]:
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_help_lists_every_flag_with_its_default_and_needs_no_tensorflow(call, house, example):
+def test_help_lists_every_flag_with_its_default_and_needs_no_tensorflow(call, example):
     finished = call(example, "--help")
     assert (finished.returncode, finished.stderr) == (0, "")
-    shown = shown_defaults(finished.stdout)
-    own = defaults_of(example)
-    expected = {name: text or str(own[name] or PER_GPU) for name, text in TABLE.items()}
-    expected |= {name: str(own[name]) for name in own if name not in OWN and own[name] is not None}
-    if "data" in own:  # a file beside the script
-        expected["data"] = str(house / example / own["data"])
-        shown["data"] = shown["data"].replace("- ", "-")  # a path may be broken at a hyphen
-    assert shown.pop("help") is None
-    for name in filter(own.__contains__, OWN):
-        text = shown.pop(name)
-        if own[name] is None:  # depends on the other flags: must be said in words
-            assert text not in (None, "none", "None")
-        else:
-            assert text == ",".join(map(str, np.atleast_1d(own[name]).tolist()))
-    assert shown == expected
+    assert shown_defaults(finished.stdout) == expected_defaults(defaults_of(example))
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -129,21 +113,20 @@ def test_help_of_the_task_scripts(monkeypatch, capsys, example):
         if "Task.from_flags" not in script.read_text():
             continue
         job = "ps" if script.name == "ps.py" else "worker"
-        monkeypatch.syspath_prepend(script.parent)  # as Python does for a script
         monkeypatch.setattr(sys, "argv", [str(script), "--help"])
         with pytest.raises(SystemExit) as ended:
             runpy.run_path(str(script), run_name="__main__")
         assert ended.value.code == 0
         shown = shown_defaults(capsys.readouterr().out)
         assert {name: shown[name] for name in ("job_name", "task_index", "ps_hosts")} == {
-            "job_name": job,
-            "task_index": "0",
-            "ps_hosts": "localhost:2222",
+            "job_name": [job],
+            "task_index": ["0"],
+            "ps_hosts": ["localhost:2222"],
         }
         workers = ["localhost:2223", "localhost:2224"][: own["workers"]]
-        assert shown["worker_hosts"] == ",".join(workers)
-        assert shown.keys() >= TABLE.keys()
-        assert shown["steps"] == str(own["steps"])
+        assert shown["worker_hosts"] == [",".join(workers)]
+        assert shown.keys() >= expected_defaults(own).keys() - {"workers"}
+        assert shown["steps"] == [str(own["steps"])]
 
 
 MISTAKES = [
@@ -229,6 +212,176 @@ def test_results_that_cannot_be_written(call, house, tmp_path, below):
     assert_one_sentence(finished.stderr, f"cannot write to {in_the_way}", "--results")
     assert files(house, tmp_path) == before
     assert in_the_way.read_text() == "precious"
+
+
+def options(defaults: dict, *given):
+    """The command line of an example with these `DEFAULTS`, as its tasks read it."""
+    parser = common_flags.parser(HOGWILD | defaults)
+    found = parser.parse_args([str(value) for value in given])
+    common_flags.check(found, HOGWILD | defaults, parser)
+    return found
+
+
+def test_the_tables_of_flags_are_the_only_ones():
+    """The launcher, a task and this test's own examples read the same."""
+    names = [*common_flags.EVERYWHERE, *common_flags.IF_NAMED]
+    assert len(names) == len(set(names))
+    lines = "".join(path.read_text() for path in (ROOT / "common").rglob("*.py"))
+    for name in names:
+        assert not re.search(rf'add_argument\(\s*"--{name}"', lines), name
+    assert set(vars(options({}))) == {*common_flags.EVERYWHERE, "plain"}
+    for name, flag in common_flags.IF_NAMED.items():
+        assert hasattr(options({name: flag.default}), name)
+
+
+CHANGED = {  # other defaults of known flags
+    "workers": 3,
+    "steps": 17,
+    "batch_size": 64,
+    "learning_rate": 0.03,
+    "data": "synthetic",
+    "model": "linear",
+    "hidden": 31,
+    "seed": 5,
+    "target_accuracy": 0.9,
+    "delay": "0:0.5",
+    "steps_per_execution": 4,
+    "max_restarts": 1,
+    "timeout": 60,
+    "network": "host",
+    "window": 3,
+    "moving_rate": 0.2,
+    "momentum": 0.5,
+    "backup_workers": 1,
+    "learning_rates": [0.1, 0.2],
+    "memory_fraction": 0.5,
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_a_known_flag_takes_the_default_of_the_example(name):
+    default = CHANGED[name]
+    known = (common_flags.EVERYWHERE | common_flags.IF_NAMED)[name]
+    assert default != known.default
+    value = getattr(options({name: default}), name)
+    assert value == ({0: 0.5} if name == "delay" else default)
+    assert type(value) is type(known.default) or known.default is None or name == "timeout"
+
+
+def test_all_known_flags_with_a_plain_default_were_tried():
+    known = common_flags.EVERYWHERE | common_flags.IF_NAMED
+    rest = {"ps", "data_url", "results", "checkpoint_dir", "threads", "mode"}
+    assert {*known} - {*CHANGED} <= rest | {"link_mbit"}
+
+
+@pytest.mark.parametrize(
+    ("name", "default", "words"),
+    [
+        ("batch_size", -1, ("a whole number", "'-1'")),
+        ("batch_size", 1.5, ("a whole number", "'1.5'")),
+        ("learning_rate", 0, ("above 0", "'0'")),
+        ("model", 3, ("linear, mlp, cnn", "'3'")),
+        ("data", 3, ("one of digits, mnist", "'3'")),
+        ("data", "nosuch", ("one of digits, mnist", "'nosuch'")),
+        ("network", "foo", ("auto, private, host", "'foo'")),
+        ("delay", "1", ("K:SECONDS", "'1'")),
+        ("window", 0, ("1 or more", "'0'")),
+        ("learning_rates", [0.1, "x"], ("a number above 0", "'x'")),
+    ],
+)
+def test_a_bad_default_of_a_known_flag_is_one_sentence(capsys, name, default, words):
+    with pytest.raises(SystemExit) as ended:
+        options({name: default})
+    assert ended.value.code == 2
+    assert_one_sentence(capsys.readouterr().err, f'DEFAULTS["{name}"]', *words)
+
+
+OWN = {"layers": 3, "dropout": 0.5, "augment": True, "frozen": False, "schedule": "cosine",
+       "widths": [64, 32], "decays": [0.5, 1]}  # fmt: skip
+
+
+def test_a_key_of_the_examples_own_is_a_flag_of_the_type_of_its_default():
+    found = vars(options(OWN))
+    assert {name: found[name] for name in OWN} == OWN
+    given = ["--layers", -2, "--dropout", 1, "--no-augment", "--frozen", "--schedule", "a b",
+             "--widths", "8", "--decays", "1,0.25,1e-3"]  # fmt: skip
+    found = vars(options(OWN, *given))
+    changed = {"layers": -2, "dropout": 1.0, "augment": False, "frozen": True,
+               "schedule": "a b", "widths": [8], "decays": [1.0, 0.25, 0.001]}  # fmt: skip
+    assert {name: found[name] for name in OWN} == changed
+    assert type(found["dropout"]) is float and type(found["decays"][0]) is float
+    assert type(found["widths"][0]) is int
+    negative = vars(options(OWN, "--dropout", "-0.5", "--decays=-1,-2"))
+    assert (negative["dropout"], negative["decays"]) == (-0.5, [-1.0, -2.0])
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--layers", "1.5"], ("--layers", "a whole number", "'1.5'")),
+        (["--dropout", "much"], ("--dropout", "a number", "'much'")),
+        (["--dropout", "nan"], ("--dropout", "a number", "'nan'")),
+        (["--dropout", "inf"], ("--dropout", "a number", "'inf'")),
+        (["--dropout=-inf"], ("--dropout", "a number", "'-inf'")),
+        (["--decays=1,-inf"], ("--decays", "a number", "'-inf'")),
+        (["--widths", "1,2.5"], ("--widths", "a whole number", "'2.5'")),
+        (["--augment", "yes"], ("unknown flag yes",)),
+        (["--augment=yes"], ("--augment",)),
+        (["--no-layers"], ("unknown flag --no-layers",)),
+    ],
+)
+def test_a_bad_value_of_an_own_flag_is_one_sentence(capsys, given, words):
+    with pytest.raises(SystemExit) as ended:
+        options(OWN, *given)
+    assert ended.value.code == 2
+    assert_one_sentence(capsys.readouterr().err, *words)
+
+
+@pytest.mark.parametrize("default", [None, {}, {"a": 1}, [], ["a"], [True], (1, 2), [[1]], b"x"])
+def test_a_default_that_shows_no_type_is_one_sentence(capsys, default):
+    with pytest.raises(SystemExit) as ended:
+        options({"own": default})
+    assert ended.value.code == 2
+    assert_one_sentence(capsys.readouterr().err, 'DEFAULTS["own"] is', "shows its type")
+
+
+@pytest.mark.parametrize(
+    "name", ["help", "plain", "job_name", "task_index", "ps_hosts", "worker_hosts"]
+)
+def test_a_name_that_every_example_has_is_refused(capsys, name):
+    with pytest.raises(SystemExit) as ended:
+        options({name: 1})
+    assert ended.value.code == 2
+    assert_one_sentence(capsys.readouterr().err, f"every example has a --{name}", "another name")
+
+
+def with_own(to):
+    """A copy of HogWild with flags of its own, and other defaults of known ones."""
+    source = (ROOT / "HogWild" / "worker.py").read_text()
+    line = next(line for line in source.splitlines() if line.startswith("DEFAULTS = "))
+    defaults = ast.literal_eval(line.partition(" = ")[2]) | OWN | {"batch_size": 16, "hidden": 8}
+    return copy_example("HogWild", to, worker=source.replace(line, f"DEFAULTS = {defaults!r}"))
+
+
+def test_own_flags_are_in_the_help_and_in_the_summary(run, tmp_path):
+    root = with_own(tmp_path / "own")
+    help = subprocess.run(["bash", str(root / "HogWild" / "run.sh"), "--help"], text=True,
+                          capture_output=True, env=environment(COLUMNS="100"))  # fmt: skip
+    shown = shown_defaults(help.stdout)
+    assert {name: shown[name] for name in OWN} == {
+        "layers": ["3"], "dropout": ["0.5"], "augment": ["True"], "frozen": ["False"],
+        "schedule": ["cosine"], "widths": ["64,32"], "decays": ["0.5,1"],
+    }  # fmt: skip
+    assert "--no-augment" in help.stdout
+    assert (shown["batch_size"], shown["hidden"]) == (["16"], ["8"])
+    flags = ["--no-augment", "--dropout", "0.25", "--widths", "4,5", "--steps", 20]
+    finished = run("HogWild", *flags, root=root)
+    written = finished.summary["flags"]
+    expected = OWN | {"augment": False, "dropout": 0.25, "widths": [4, 5]}
+    assert {name: written[name] for name in OWN} == expected
+    assert (written["batch_size"], written["hidden"]) == (16, 8)
+    assert finished.summary["examples"] == 20 * 16
+    assert finished.parameters[0].shape == (64, 8)
 
 
 @pytest.fixture

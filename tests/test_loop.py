@@ -1,11 +1,18 @@
 """What the loop's `sess.run` does, in copies of the examples; and updates that are refused."""
 
+import argparse
 import ast
 import json
 
 import numpy as np
 import pytest
+import tensorflow.compat.v1 as tf
 from conftest import ROOT, copy_example
+
+from common import session
+from common.training import graphs
+
+tf.disable_eager_execution()
 
 LOOP = "        sess.run(step)"
 SESSION = "# 6. The session"
@@ -227,3 +234,45 @@ def test_an_update_that_is_not_counted_on_the_ps_is_refused(run, tmp_path, how):
         assert word in last
     assert finished.output.count("ValueError: ") == 1
     assert not (finished.results / "summary.json").exists()
+
+
+def updated(write: bool, wrap) -> None:
+    """Checks an update by a gradient that `wrap` computes with the variables themselves."""
+    with tf.Graph().as_default():
+        param = tf.Variable([1.0, 2.0], name="weights", use_resource=True)
+        global_step = tf.train.get_or_create_global_step()
+
+        def gradient():
+            if write:
+                with tf.control_dependencies([param.assign([0.0, 0.0], read_value=False)]):
+                    return param.read_value()
+            return 2 * param.read_value()
+
+        grad = wrap(gradient)
+        flags = argparse.Namespace(steps=10)
+        with session.next_update(global_step, flags, after=[grad]) as number:
+            step = tf.train.GradientDescentOptimizer(0.1).apply_gradients([(grad, param)])
+        graphs.check_updates([param], step, number)
+
+
+WRAPS = {
+    "plain": lambda f: f(),
+    "loop": lambda f: tf.while_loop(
+        lambda t, _: t < 3, lambda t, _: (t + 1, f()), [0, tf.zeros([2])]
+    )[1],
+    "branch": lambda f: tf.cond(tf.random.uniform([]) < 2, f, lambda: tf.zeros([2])),
+    "case": lambda f: tf.switch_case(tf.constant(1), [lambda: tf.zeros([2]), f]),
+    "function": lambda f: tf.function(f)(),
+    "function in a loop": lambda f: WRAPS["loop"](tf.function(f)),
+}
+
+
+@pytest.mark.parametrize("how", WRAPS)
+def test_reading_a_parameter_in_a_function_of_the_graph_is_no_update(how):
+    updated(False, WRAPS[how])
+
+
+@pytest.mark.parametrize("how", WRAPS)
+def test_writing_it_there_is_one(how):
+    with pytest.raises(ValueError, match=r"changes weights without waiting for the number"):
+        updated(True, WRAPS[how])

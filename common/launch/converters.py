@@ -18,7 +18,8 @@ def number(kind: type, least: float = -math.inf, strict: bool = False):
         except ValueError:
             value = math.nan
         most = 2**53 if kind is int else math.inf
-        if not max(least, -most) <= value < most or (strict and value == least):  # NaN included
+        good = value > least if strict else value >= least  # not of NaN
+        if not (good and -most < value < most):
             raise argparse.ArgumentTypeError(f"must be {wanted}, not {text!r}")
         return value
 

@@ -22,6 +22,6 @@ def example_of(script: Path) -> tuple[dict, str]:
 def in_folder(defaults: dict, folder: Path) -> dict:
     """`defaults` with the full path of `--data`, if that is a file: it lies in the folder,
     wherever the example is started from."""
-    if Path(defaults.get("data", "")).suffix:
+    if Path(str(defaults.get("data", ""))).suffix:
         return defaults | {"data": str(folder / defaults["data"])}
     return defaults

@@ -58,8 +58,13 @@ def check_updates(params: list[tf.Variable], step: tf.Operation, number: tf.Tens
     reads = ("ReadVariableOp", "VariableShape", "ResourceGather", "Identity", "VarIsInitializedOp")
     after = _that_wait_for(number.op, runs)
     for op in runs:
-        changed = [handles[t.op] for t in op.inputs if t.op in handles and is_variable(t)]
-        if not changed or op.type in reads:
+        inputs = [(i, t.op) for i, t in enumerate(op.inputs) if t.op in handles and is_variable(t)]
+        if not inputs or op.type in reads:
+            continue
+        # A loop, a branch or a call of a function says which of its inputs it only reads.
+        only_read = op.node_def.attr["_read_only_resource_inputs"].list.i
+        changed = [handles[handle] for i, handle in inputs if i not in only_read]
+        if not changed:
             continue
         name, inside = changed[0].op.name, "with session.next_update(...) as number:"
         if op not in after:
