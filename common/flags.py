@@ -106,7 +106,11 @@ def _checked(name: str, flag: Flag, default) -> Flag:
         # Its own network, and so its only one.
         flag = flag._replace(kind=choice((default,)), text="this example's own network")
     if name == "data" and suffix not in ("", ".npz"):  # it reads such files itself
-        flag = flag._replace(kind=dataset((), suffix), metavar="PATH", text=f"a {suffix} file")
+        flag = flag._replace(
+            kind=dataset((), suffix),
+            metavar="PATH",
+            text=f"a {suffix} file (default: {Path(default).name})",
+        )
     if name == "workers" and default is None:
         from common.launch import gpus
 
