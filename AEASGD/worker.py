@@ -1,6 +1,6 @@
 """AEASGD: asynchronous elastic averaging (Zhang, Choromanska, LeCun 2015, arXiv 1412.6651, Alg. 1).
 
-Each worker repeats, and waits for nobody:
+Once started, each worker repeats, and waits for no other:
 
     pull   w~, and with x = w:  e = alpha (x - w~),  w <- w - e
     push   w~ <- w~ + e
@@ -12,7 +12,7 @@ Each worker keeps its own w throughout; alpha is --moving_rate.
 from common import cluster, copies, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-# Defaults of this example's flags; --steps counts the updates of all workers together.
+# This example's flags and their defaults; --help lists all. --steps counts all workers' updates.
 DEFAULTS = {
     "workers": 2,
     "ps": 1,
@@ -22,21 +22,21 @@ DEFAULTS = {
     "moving_rate": None,
 }
 
-# 1. Who am I? The flags, or TF_CONFIG, say which task of which cluster.
+# 1. Who am I? A worker (ps.py is the server); flags or TF_CONFIG say which one of which cluster.
 tf.disable_eager_execution()  # graphs and sessions; the README says why
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 
-# 2. This task's server: the others reach this process through it, and it reaches them.
+# 2. This task's server: through it this process and the others reach each other.
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
-# 3. The global parameters w~, and the count of their updates, live on the parameter servers.
+# 3. The global parameters w~ and the count of their updates: on the ps, the same for all workers.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
 
 with tf.device(task.device):
-    # 4. This worker's shard of the data: examples k, k + n, k + 2n, ... for worker k of n.
+    # 4. Worker k of n has the examples k, k + n, ...; next_batch() makes tensors, new in each run.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
     # 5. The scheme. This worker's own w, equal to w~ when the session begins.
@@ -44,11 +44,11 @@ with tf.device(task.device):
     first, _ = copies.pull(params, global_step)
     begin = [w.assign(value) for w, value in zip(own, first)]
 
-    # Pull w~, which holds the first pulled_at updates; with x = w: e = alpha (x - w~)
+    # Pull w~; pulled_at: how many updates had been counted; with x = w: e = alpha (x - w~)
     pulled, pulled_at = copies.pull(params, global_step)
     x = [w.read_value() for w in own]
     e = [flags.moving_rate * (p - center) for p, center in zip(x, pulled)]
-    arrived = copies.push(e, params)
+    arrived = copies.send(e, params)
 
     # w <- w - e; T local steps, each on a fresh batch: w <- w - eta g, the first g at x
     def local_step(t, loss, w, at):
@@ -63,14 +63,15 @@ with tf.device(task.device):
     _, loss, w, _ = tf.while_loop(more, local_step, start, parallel_iterations=1)
     keep = [variable.assign(value) for variable, value in zip(own, w)]
 
-# Push: w~ <- w~ + e, on arrival. The ps numbers the updates 0, 1, ... and stops after --steps.
+# Push: w~ <- w~ + e. In each step, once what was sent has arrived, the ps adds 1 to global_step
+# (number: the count before; after --steps this ends the loop), then makes the update inside.
 with session.next_update(global_step, flags, after=arrived) as number:
     exchange = [p.assign_add(q) for p, q in zip(params, arrived)]
 step = tf.group(*exchange, *keep)
 
-# 6. The session: TensorFlow's monitored session with its standard hooks.
+# 6. The monitored session: worker 0 initialises w~; loss, number, pulled_at of each step are noted.
 with session.training(
     task, server, step, loss=loss, number=number, pulled_at=pulled_at, begin=begin
 ) as sess:
     while not sess.should_stop():  # 7. The loop
-        sess.run(step)  # the whole graph once: a fresh pull, a fresh batch
+        sess.run(step)  # one step: pull, T fresh batches, push

@@ -1,6 +1,6 @@
 """DOWNPOUR: Adagrad on the server and in the local steps (DistBelief, Dean et al. 2012).
 
-Each worker repeats, and waits for nobody:
+Once started, each worker repeats, and waits for no other:
 
     pull   w <- w~
     local  T times on a fresh mini-batch:  g_t = gradient at w,
@@ -13,27 +13,27 @@ Section 4.1 and Algorithm 1, with n_fetch = n_push = T and adaptive local steps.
 from common import cluster, copies, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-# Defaults of this example's flags; --steps counts the updates of all workers together.
+# This example's flags and their defaults; --help lists all. --steps counts all workers' updates.
 DEFAULTS = {"workers": 2, "ps": 1, "steps": 400, "window": 10, "learning_rate": 0.05}
 
-# 1. Who am I? The flags, or TF_CONFIG, say which task of which cluster.
+# 1. Who am I? A worker (ps.py is the server); flags or TF_CONFIG say which one of which cluster.
 tf.disable_eager_execution()  # graphs and sessions; the README says why
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 
-# 2. This task's server: the others reach this process through it, and it reaches them.
+# 2. This task's server: through it this process and the others reach each other.
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
-# 3. The global parameters w~, and the count of their updates, live on the parameter servers.
+# 3. The global parameters w~ and the count of their updates: on the ps, the same for all workers.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
 
 with tf.device(task.device):
-    # 4. This worker's shard of the data: examples k, k + n, k + 2n, ... for worker k of n.
+    # 4. Worker k of n has the examples k, k + n, ...; next_batch() makes tensors, new in each run.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. Pull: w <- w~, which holds the first pulled_at updates.
+    # 5. The scheme. Pull: w <- w~; pulled_at is how many updates had been counted just before.
     pulled, pulled_at = copies.pull(params, global_step)
 
     # T local steps, each on a fresh batch at the moved w, with this worker's own accumulator H:
@@ -53,16 +53,17 @@ with tf.device(task.device):
     start = 0, 0.0, pulled, [tf.zeros_like(p) for p in pulled], [a.read_value() for a in own]
     _, loss, _, total, h = tf.while_loop(more, local_step, start, parallel_iterations=1)
     keep = [a.assign(value) for a, value in zip(own, h)]
-    arrived = copies.push(total, params)  # a = sum g_t
+    arrived = copies.send(total, params)  # a = sum g_t
 
-# Push: G <- G + a^2, w~ <- w~ - eta a / sqrt(G), on arrival; G starts at 0.1. The ps numbers the
-# updates 0, 1, ... and stops after --steps.
+# Push: G <- G + a^2, w~ <- w~ - eta a / sqrt(G); G starts at 0.1. In each step, once the sums have
+# arrived, the ps adds 1 to global_step (number: the count before; after --steps this ends the
+# loop), then makes the update inside.
 optimizer = tf.train.AdagradOptimizer(flags.learning_rate, initial_accumulator_value=0.1)
 with session.next_update(global_step, flags, after=arrived) as number:
     apply = optimizer.apply_gradients(zip(arrived, params))
 step = tf.group(apply, *keep)
 
-# 6. The session: TensorFlow's monitored session with its standard hooks.
+# 6. The monitored session: worker 0 initialises w~; loss, number, pulled_at of each step are noted.
 with session.training(task, server, step, loss=loss, number=number, pulled_at=pulled_at) as sess:
     while not sess.should_stop():  # 7. The loop
-        sess.run(step)  # the whole graph once: a fresh pull, a fresh batch
+        sess.run(step)  # one step: pull, T fresh batches, push

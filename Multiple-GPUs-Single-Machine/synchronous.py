@@ -2,12 +2,13 @@
 
 Each worker, on its own GPU, repeats:
 
-    wait   for its token: how many updates there have been
+    wait   for a token: how many updates there have been (its newest, if it is late)
     pull   w <- w~
            g_k = gradient of the mean loss on a fresh mini-batch of its own shard, at w
     push   g_k, together with the token
 
-The chief, beside its own training, repeats: it gathers the n gradients of this round; then
+The chief (worker 0), beside its own training, repeats: it gathers the n gradients of this
+round; then
 
     w~ <- w~ - eta / n sum_k g_k,  and every worker gets a token
 """
@@ -26,7 +27,7 @@ DEFAULTS = {
     "memory_fraction": None,
 }
 
-# 1. Who am I? The flags, or TF_CONFIG, say which task of which cluster.
+# 1. Who am I? A worker (ps.py is the server); flags or TF_CONFIG say which one of which cluster.
 tf.disable_eager_execution()  # graphs and sessions; the README says why
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
@@ -41,35 +42,37 @@ if gpus:
     options.allow_growth = not flags.memory_fraction
 print(task.name, "computes on", gpus[task.index % len(gpus)].name if gpus else "the CPU")
 
-# This task's server: the others reach this process through it, and it reaches them.
+# This task's server: through it this process and the others reach each other.
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
-# 3. The global parameters w~, and the count of their updates, live on the parameter servers.
+# 3. The global parameters w~ and the count of their updates: on the ps, the same for all workers.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
 
-# The machine that makes the workers wait for each other (common/training/rounds.py), also there.
+# Queues of tokens and of gradients, also on the ps, with which workers wait for each other.
 rounds = Rounds(task, params, global_step)
 
 with tf.device(task.device):
-    # 4. This worker's shard of the data: examples k, k + n, k + 2n, ... for worker k of n.
+    # 4. Worker k of n has the examples k, k + n, ...; next_batch() makes tensors, new in each run.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
     # 5. The scheme. Wait for a token, then pull: w <- w~
     token = rounds.wait()
-    w, _ = copies.pull(params, global_step, after=token)
+    w, _ = copies.pull(params, global_step, after=token)  # the token is the count
     loss, grads = models.gradients(flags.model, w, next_batch())
     step = rounds.push(grads, token)
 
-# The update, by a thread of the chief: w~ <- w~ - eta / n sum_k g_k, then new tokens.
+# The update: w~ <- w~ - eta / n sum_k g_k, then a token for everybody.
+# Every worker builds this part of the graph; only a thread of the chief runs it, once per round.
 total = rounds.gather(flags.workers)  # sum_k g_k
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate / flags.workers)
 with session.next_update(global_step, flags, after=total) as number:
     update = optimizer.apply_gradients(zip(total, params))
 rounds.release(update, number)
 
-# 6. The session: TensorFlow's monitored session with its standard hooks.
+# 6. The monitored session: worker 0 initialises w~, hands out the first tokens and starts its
+# thread; loss and token of each step are noted.
 with session.training(task, server, step, loss=loss, number=token, rounds=rounds) as sess:
     while not sess.should_stop():  # 7. The loop
-        sess.run(step)  # the whole graph once: a token, a fresh pull, a fresh batch
+        sess.run(step)  # one step: token, pull, fresh batch, push

@@ -55,15 +55,16 @@ def tower(k):
 
 losses, gradients = zip(*[tower(k) for k in range(flags.workers)])
 
-# w <- w - eta / n sum_k g_k. The updates are numbered 0, 1, ...; training stops after --steps.
+# w <- w - eta / n sum_k g_k. In each step, once the sum is there, global_step grows by 1 (number:
+# the count before; after --steps this ends the loop), then the update inside is made.
 with tf.device("/cpu:0"):
     total = [tf.add_n(of_all) for of_all in zip(*gradients)]  # sum_k g_k
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate / flags.workers)
 with session.next_update(global_step, flags, after=total) as number:
     step = optimizer.apply_gradients(zip(total, params))
 
-# 6. The session: TensorFlow's monitored session with its standard hooks.
+# 6. The monitored session: worker 0 initialises w~; loss, number, pulled_at of each step are noted.
 towers = [{"step": step, "loss": loss, "number": number} for loss in losses]
 with session.training(task, None, **towers[0], replicas=towers[1:]) as sess:
     while not sess.should_stop():  # 7. The loop
-        sess.run(step)  # all towers once, each with a fresh batch
+        sess.run(step)  # one step: all towers, each with a fresh batch

@@ -1,6 +1,6 @@
 """Several GPUs of one machine, asynchronously: a worker process for each, HogWild! between them.
 
-Each worker, on its own GPU, repeats and waits for nobody:
+Once started, each worker, on its own GPU, repeats and waits for no other:
 
     pull   w <- w~
            g = gradient of the mean loss on a fresh mini-batch of its own shard, at w
@@ -22,7 +22,7 @@ DEFAULTS = {
     "memory_fraction": None,
 }
 
-# 1. Who am I? The flags, or TF_CONFIG, say which task of which cluster.
+# 1. Who am I? A worker (ps.py is the server); flags or TF_CONFIG say which one of which cluster.
 tf.disable_eager_execution()  # graphs and sessions; the README says why
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
@@ -37,29 +37,30 @@ if gpus:
     options.allow_growth = not flags.memory_fraction
 print(task.name, "computes on", gpus[task.index % len(gpus)].name if gpus else "the CPU")
 
-# This task's server: the others reach this process through it, and it reaches them.
+# This task's server: through it this process and the others reach each other.
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
-# 3. The global parameters w~, and the count of their updates, live on the parameter servers.
+# 3. The global parameters w~ and the count of their updates: on the ps, the same for all workers.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
 
 with tf.device(task.device):
-    # 4. This worker's shard of the data: examples k, k + n, k + 2n, ... for worker k of n.
+    # 4. Worker k of n has the examples k, k + n, ...; next_batch() makes tensors, new in each run.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. Pull: w <- w~, which holds the first pulled_at updates.
+    # 5. The scheme. Pull: w <- w~; pulled_at is how many updates had been counted just before.
     w, pulled_at = copies.pull(params, global_step)
     loss, grads = models.gradients(flags.model, w, next_batch())
-    arrived = copies.push(grads, params)
+    arrived = copies.send(grads, params)
 
-# Push: w~ <- w~ - eta g, on arrival. The ps numbers the updates 0, 1, ... and stops after --steps.
+# Push: w~ <- w~ - eta g. In each step, once the gradients are there, the ps adds 1 to global_step
+# (number: the count before; after --steps this ends the loop), then makes the update inside.
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
 with session.next_update(global_step, flags, after=arrived) as number:
     step = optimizer.apply_gradients(zip(arrived, params))
 
-# 6. The session: TensorFlow's monitored session with its standard hooks.
+# 6. The monitored session: worker 0 initialises w~; loss, number, pulled_at of each step are noted.
 with session.training(task, server, step, loss=loss, number=number, pulled_at=pulled_at) as sess:
     while not sess.should_stop():  # 7. The loop
-        sess.run(step)  # the whole graph once: a fresh pull, a fresh batch
+        sess.run(step)  # one step: pull, fresh batch, gradient, push

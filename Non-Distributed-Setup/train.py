@@ -9,7 +9,7 @@ It repeats:
 from common import cluster, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-# Defaults of this example's flags; --steps counts the updates of all workers together.
+# This example's flags and their defaults; --help lists all. --steps counts all workers' updates.
 DEFAULTS = {"workers": 1, "ps": 0, "steps": 2000, "learning_rate": 0.2}
 
 # 1. Who am I? Without a cluster: the only one.
@@ -27,12 +27,13 @@ next_batch = data.batches(flags)
 # 5. The scheme.
 loss, grads = models.gradients(flags.model, params, next_batch())
 
-# w <- w - eta g. The updates are numbered 0, 1, ...; training stops after --steps.
+# w <- w - eta g. In each step, once the gradient is there, global_step grows by 1 (number: the
+# count before; after --steps this ends the loop), then the update inside is made.
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
 with session.next_update(global_step, flags, after=grads) as number:
     step = optimizer.apply_gradients(zip(grads, params))
 
-# 6. The session: TensorFlow's monitored session with its standard hooks.
+# 6. The monitored session, which also notes loss and number of each step.
 with session.training(task, None, step, loss=loss, number=number) as sess:
     while not sess.should_stop():  # 7. The loop
-        sess.run(step)  # the whole graph once: a fresh batch
+        sess.run(step)  # one step: a fresh batch, its gradient, the update

@@ -1,6 +1,6 @@
 """Your own project: HogWild with another network, data, optimizer, metric and flag.
 
-Each worker repeats, and waits for nobody:
+Once started, each worker repeats, and waits for no other:
 
     pull   w <- w~
            g = gradient of the mean loss on a fresh mini-batch of its own shard, at w, with dropout
@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 import network  # beside this file, as is table
 import table
 
-# Defaults of this example's flags; --steps counts the updates of all workers together.
+# This example's flags and their defaults; --help lists all. --steps counts all workers' updates.
 DEFAULTS = {
     "workers": 2,
     "ps": 1,
@@ -25,29 +25,29 @@ DEFAULTS = {
     "dropout": 0.2,  # no flag of common/: becomes one, --dropout
 }
 
-# 1. Who am I? The flags, or TF_CONFIG, say which task of which cluster.
+# 1. Who am I? A worker (ps.py is the server); flags or TF_CONFIG say which one of which cluster.
 tf.disable_eager_execution()  # graphs and sessions; the README says why
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 if not 0 <= flags.dropout < 1:
     fail(f"--dropout {flags.dropout:g}: must be at least 0 and below 1")
 
-# 2. This task's server: the others reach this process through it, and it reaches them.
+# 2. This task's server: through it this process and the others reach each other.
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
-# 3. The global parameters w~, and the count of their updates, live on the parameter servers.
+# 3. The global parameters w~ and the count of their updates: on the ps, the same for all workers.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = network.create(flags, *table.sizes(flags.data))
     global_step = tf.train.get_or_create_global_step()
 
 with tf.device(task.device):
-    # 4. This worker's shard of the data: examples k, k + n, k + 2n, ... for worker k of n.
+    # 4. Worker k of n has the examples k, k + n, ...; next_batch() makes tensors, new in each run.
     next_batch = table.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. Pull: w <- w~, which holds the first pulled_at updates.
+    # 5. The scheme. Pull: w <- w~; pulled_at is how many updates had been counted just before.
     w, pulled_at = copies.pull(params, global_step)
     loss, grads = network.gradients(w, next_batch(), flags.dropout)
-    arrived = copies.push(grads, params)
+    arrived = copies.send(grads, params)
 
 # Push: Adam on arrival; the rate falls to a tenth in --steps updates. Adam's slots, two for each
 # parameter, are on the ps too, and in the checkpoints.
@@ -63,10 +63,10 @@ log_rate = tf.train.LoggingTensorHook(
     formatter=lambda v: f"[worker {task.index}] learning rate {v['rate']:.2g}",
 )
 
-# 6. The session: TensorFlow's monitored session with its standard hooks.
+# 6. The monitored session: worker 0 initialises w~; loss, number, pulled_at of each step are noted.
 with session.training(
     task, server, step, loss=loss, number=number, pulled_at=pulled_at,
     evaluate=network.evaluate, test=table.test(flags.data), hooks=[log_rate],
 ) as sess:  # fmt: skip
     while not sess.should_stop():  # 7. The loop
-        sess.run(step)  # the whole graph once: a fresh pull, a fresh batch
+        sess.run(step)  # one step: pull, fresh batch, gradient, push

@@ -1,4 +1,4 @@
-"""Local copies of the global parameters, and the way back: pull and push.
+"""Local copies of the global parameters, and the way back: pull and send.
 
 A transfer costs nearly the same whether it carries little or nothing, so everything that travels
 between this worker and one ps travels as one flat tensor.
@@ -75,8 +75,8 @@ def still_on_ps(w: list[tf.Tensor]) -> list[tf.Tensor]:
     return [tf.get_collection(f"sent/{value.name}")[0] for value in w]
 
 
-def push(values: list[tf.Tensor], params: list, device: str = "") -> list[tf.Tensor]:
-    """One transfer to each ps.
+def send(values: list[tf.Tensor], params: list, device: str = "") -> list[tf.Tensor]:
+    """One transfer to each ps; it changes nothing there.
 
     Args:
         values: one for each parameter, of its shape.

@@ -299,14 +299,14 @@ def cluster_of_two_ps(private: bool) -> dict:
         global_step = tf.train.get_or_create_global_step()  # on the first ps, as params[0]
     with tf.device("/job:worker/task:0"):
         pulled, pulled_at = copies.pull(params, global_step)
-        pushed = copies.push([w + 1 for w in pulled], params)
+        pushed = copies.send([w + 1 for w in pulled], params)
         with tf.device(params[2].device):  # the first ps
             news = params[2].assign_add(tf.ones(params[2].shape))
             counted = global_step.assign_add(1)
             with tf.control_dependencies([counted]):
                 news = tf.identity(news)
         renewed, renewed_at = copies.pull(params, global_step, after=news)
-        on_one = copies.push([w + 1 for w in pulled], params, device="/job:ps/task:1")
+        on_one = copies.send([w + 1 for w in pulled], params, device="/job:ps/task:1")
     there = copies.still_on_ps(pulled)
     assigned = [param.assign(value) for param, value in zip(params, pushed, strict=True)]
     back = [param.assign(value) for param, value in zip(params, there, strict=True)]

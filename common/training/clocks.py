@@ -1,6 +1,6 @@
 """Times that the graph reads while it runs, in seconds since 1970, each kept under a tensor.
 
-`pull` and `push` read them where they know what has just happened, `session.training` finds them by
+`pull` and `send` read them where they know what has just happened, `session.training` finds them by
 the count at the pull (`pulled_at`) and the number of the update:
 
     pulled_at   "read": on the ps, just before; "arrived": the values are on the worker

@@ -77,7 +77,7 @@ class Rounds(tf.train.SessionRunHook):
 
     def push(self, values: list[tf.Tensor], token: tf.Tensor) -> tf.Operation:
         """Sends `values`, one for each parameter, with the token from which they were computed."""
-        arrived = copies.push(values, self._params, self._global_step.device)
+        arrived = copies.send(values, self._params, self._global_step.device)
         clocks.note("computed", token, clocks.noted("computed", arrived[0]))
         with tf.device(self._global_step.device):
             return self._pushed.enqueue([self._task.index, token, *arrived])
