@@ -161,8 +161,7 @@ class Losses(tf.train.SessionRunHook):
     root = changed(
         "HogWild", tmp_path,
         (SESSION, hook + SESSION),
-        ("    task, server,", "    hooks=[Losses()], task=task, server=server,"),
-        (" params, step, loss=loss", " params=params, step=step, loss=loss"),
+        ("task, server, step, loss=loss,", "task, server, step, hooks=[Losses()], loss=loss,"),
     )  # fmt: skip
     finished = run("HogWild", "--steps", 200, root=root)
     for k in (0, 1):

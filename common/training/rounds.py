@@ -124,7 +124,7 @@ class Rounds(tf.train.SessionRunHook):
         if self._task.flags.steps_per_execution > 1:
             from common.training.several import copies
 
-            chain = copies(self._ends, self._task.flags.steps_per_execution)
+            chain = copies([released.op], [rows.put], self._task.flags.steps_per_execution)
             self._several = [chain[-1][end] for end in self._ends]
 
     # As a hook: the chief's thread makes one update after the other beside the training loop.

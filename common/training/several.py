@@ -13,11 +13,14 @@ from common.training import graphs
 SEEDS = ("seed", "seed2")
 
 
-def copies(ends: list[tf.Operation], count: int) -> list[dict[tf.Operation, tf.Operation]]:
+def copies(
+    step: list[tf.Operation], puts: list[tf.Operation], count: int
+) -> list[dict[tf.Operation, tf.Operation]]:
     """A chain of copies of a step.
 
     Args:
-        ends: what a call without a chain would run.
+        step: what a call without a chain would run.
+        puts: what notes the step, run with it.
         count: steps in one call.
 
     Returns:
@@ -27,14 +30,14 @@ def copies(ends: list[tf.Operation], count: int) -> list[dict[tf.Operation, tf.O
     end of the step before, as if the session had been called again; in this process only for what
     the step before did in this process, which is the same and spares a message.
     """
-    runs, everything = graphs.needed(ends), ends[0].graph
+    runs, everything = graphs.needed([*step, *puts]), step[0].graph
     ops = [op for op in everything.get_operations() if op in runs and not _is_shared(op)]
     here = [op for op in ops if not graphs.on_ps(op) and op.type != "Const"]
     there = [op for op in ops if graphs.on_ps(op)]
     inner = {one for op in here for one in graphs.behind(op)}
     waits = [  # who waits, and for whose copies of the step before
         (list(filter(graphs.has_state, here)), [op for op in here if op not in inner]),
-        (list(filter(graphs.has_state, there)), list(filter(graphs.on_ps, ends)) or ends),
+        (list(filter(graphs.has_state, there)), [*step, *filter(graphs.on_ps, puts)]),
     ]
     functions = {f.signature.name: f for f in everything.as_graph_def().library.function}
     chain = [{op: op for op in ops}]

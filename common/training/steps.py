@@ -55,11 +55,12 @@ class Step:
         self._last = {}
         # A group of operations on several devices is run as its parts, which spares a message.
         parts = self.op.control_inputs if self.op.type == "NoOp" and not self.op.device else []
-        self.ends = [*(parts or [self.op]), *puts]
+        parts = parts or [self.op]
+        self.ends = [*parts, *puts]
         if self.count > 1:
             from common.training.several import copies
 
-            self._last = copies(self.ends, self.count)[-1]
+            self._last = copies(parts, puts, self.count)[-1]
             self.ends = [self._last[end] for end in self.ends]
         self._window = getattr(task.flags, "window", 1)
         self._local_step = 0
