@@ -220,7 +220,7 @@ SCHEMES = {
     "SAGN": Scheme(SAGN, "Synchronous-SGD", 15),
     "Local-SGD": Scheme(LocalSGD, "SAGN", 10),
     "Multiple-GPUs-Single-Machine": Scheme(HogWild, "HogWild", 15),
-    "Your-Own": Scheme(None, "HogWild", 40),
+    "Your-Own": Scheme(None, "HogWild", 30),
 }
 
 

@@ -5,7 +5,8 @@ A generated part stands between `<!-- KIND: ARGUMENT -->` and `<!-- end -->`:
 
     output: COMMAND    runs it from the root and quotes the screen; curves.png goes beside run.sh
     diff: A B          what differs between two scripts, comments and docstrings left out
-    lines: FILE FROM   quotes the paragraph of FILE that begins with FROM
+    lines: FILE FROM   quotes the paragraph of FILE that begins with FROM; with FROM ... TO, all
+                       lines up to one that begins with TO
     file: FILE         quotes a whole file
     seconds: EXAMPLE   how long the quoted run of an example took, from the command to the last line
     sweep: EXAMPLE     accuracy by learning rate and workers, as sweep.py found it
@@ -50,9 +51,11 @@ def diff(argument: str) -> str:
 
 
 def paragraph(argument: str) -> str:
-    """The lines of a file from one that begins with some words up to the next blank line."""
-    file, _, start = argument.partition(" ")
-    return quotes.lines(ROOT / file, start)
+    """The lines of a file from one that begins with some words up to the next blank line, or up to
+    the line that begins with what follows ` ... `."""
+    file, _, words = argument.partition(" ")
+    start, _, end = words.partition(" ... ")
+    return quotes.lines(ROOT / file, start, end)
 
 
 def whole_file(file: str) -> str:
