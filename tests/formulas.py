@@ -204,23 +204,23 @@ class Scheme:
 
 
 SCHEMES = {
-    "Distributed-Setup": Scheme(HogWild, "Non-Distributed-Setup/train.py", 16),
+    "Distributed-Setup": Scheme(HogWild, "Non-Distributed-Setup/train.py", 14),
     "HogWild": Scheme(HogWild, "Distributed-Setup", 2),
-    "AGN": Scheme(AGN, "HogWild", 14),
+    "AGN": Scheme(AGN, "HogWild", 13),
     "DOWNPOUR-Easy": Scheme(DownpourEasy, "AGN", 4),
-    "DOWNPOUR": Scheme(Downpour, "DOWNPOUR-Easy", 9),
+    "DOWNPOUR": Scheme(Downpour, "DOWNPOUR-Easy", 10),
     "Dynamic-SGD": Scheme(DynamicSGD, "AGN", 9),
-    "AEASGD": Scheme(AEASGD, "AGN", 22),
+    "AEASGD": Scheme(AEASGD, "AGN", 25),
     "AEAMSGD": Scheme(AEAMSGD, "AEASGD", 12),
-    "DC-ASGD": Scheme(DCASGD, "HogWild", 15, ("--dc_lambda", "2", "--workers", "4")),
-    "Synchronous-SGD": Scheme(SynchronousSGD, "Distributed-Setup", 16),
+    "DC-ASGD": Scheme(DCASGD, "HogWild", 7, ("--dc_lambda", "2", "--workers", "4")),
+    "Synchronous-SGD": Scheme(SynchronousSGD, "Distributed-Setup", 14),
     "Synchronous-SGD-different-learning-rates": Scheme(
         DifferentRates, "Synchronous-SGD", 5, ("--learning_rates", "0.5,0.1,0.3")
     ),
-    "SAGN": Scheme(SAGN, "Synchronous-SGD", 19),
-    "Local-SGD": Scheme(LocalSGD, "SAGN", 15),
+    "SAGN": Scheme(SAGN, "Synchronous-SGD", 15),
+    "Local-SGD": Scheme(LocalSGD, "SAGN", 10),
     "Multiple-GPUs-Single-Machine": Scheme(HogWild, "HogWild", 15),
-    "Your-Own": Scheme(None, "HogWild", 40),
+    "Your-Own": Scheme(None, "HogWild", 30),
 }
 
 

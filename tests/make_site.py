@@ -45,6 +45,7 @@ def reading_order() -> list[Path]:
         if Path(target).name == "README.md" and (ROOT / folder / "run.sh").exists():
             order += [folder / "README.md", folder / f"{folder}.ipynb"]
     order += [path.relative_to(ROOT) for path in sorted(ROOT.glob("[!.]*/README.md"))]
+    order.append(Path("CONTRIBUTING.md"))
     order += notebooks.everything()
     return list(dict.fromkeys(path for path in order if (ROOT / path).exists()))
 

@@ -1,11 +1,12 @@
-"""Writes into the READMEs what the committed code really prints, and executes the notebooks: run
-by `refresh.sh`.
+"""Writes into the READMEs and CONTRIBUTING.md what the committed code really prints, and executes
+the notebooks: run by `refresh.sh`.
 
 A generated part stands between `<!-- KIND: ARGUMENT -->` and `<!-- end -->`:
 
     output: COMMAND    runs it from the root and quotes the screen; curves.png goes beside run.sh
     diff: A B          what differs between two scripts, comments and docstrings left out
-    lines: FILE FROM   quotes the paragraph of FILE that begins with FROM
+    lines: FILE FROM   quotes the paragraph of FILE that begins with FROM; with FROM ... TO, all
+                       lines up to one that begins with TO
     file: FILE         quotes a whole file
     seconds: EXAMPLE   how long the quoted run of an example took, from the command to the last line
     sweep: EXAMPLE     accuracy by learning rate and workers, as sweep.py found it
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 import notebooks
@@ -34,9 +36,12 @@ BLOCK = re.compile(r"(<!-- (\w+): (.*?) -->)(.*?)(<!-- end -->)", re.S)
 MEASURED = ROOT / "tests" / "measured.json"  # seconds of the quoted runs
 
 
-def readmes() -> list[Path]:
-    """Every README of the collection, the root's last, since it quotes what the others measured."""
-    return [*sorted(ROOT.glob("[!.]*/README.md")), ROOT / "README.md"]
+def readmes(first: Collection[str] = ()) -> list[Path]:
+    """Every page with generated parts. The READMEs of the folders `first` come first, the root's
+    last, since it quotes what the others measured."""
+    pages = sorted(ROOT.glob("[!.]*/README.md"), key=lambda page: (page.parent.name not in first,
+                                                                   page.parent.name))  # fmt: skip
+    return [*pages, ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
 
 
 def diff(argument: str) -> str:
@@ -46,9 +51,11 @@ def diff(argument: str) -> str:
 
 
 def paragraph(argument: str) -> str:
-    """The lines of a file from one that begins with some words up to the next blank line."""
-    file, _, start = argument.partition(" ")
-    return quotes.lines(ROOT / file, start)
+    """The lines of a file from one that begins with some words up to the next blank line, or up to
+    the line that begins with what follows ` ... `."""
+    file, _, words = argument.partition(" ")
+    start, _, end = words.partition(" ... ")
+    return quotes.lines(ROOT / file, start, end)
 
 
 def whole_file(file: str) -> str:
@@ -109,8 +116,8 @@ def sweep(example: str) -> str:
             cells = [f"**{cell}**" for cell in cells]
         lines.append(f"| {' | '.join(cells)} |")
     text = ("Test accuracy after the default number of steps, one run each (`tests/sweep.py`); one "
-            "example of the test set is 0.3 points. Bold: the default, the best or on the careful "
-            "side of it, for more workers.")  # fmt: skip
+            "example of the test set is 0.3 points. Bold: the default (the best rate, or the next "
+            "smaller one).")  # fmt: skip
     return "\n".join([text, "", *lines])
 
 
@@ -142,42 +149,77 @@ MEASURING = {"output": output}
 QUOTED = {"seconds": seconds, "benchmark": benchmark, "sweep": sweep}
 
 
-def refreshed(text: str, kinds: dict) -> str:
-    """A README's text with the given kinds of generated parts made anew."""
+def refreshed(text: str, kinds: dict, folders: Collection[str] = ()) -> str:
+    """A page's text with generated parts regenerated.
+
+    Args:
+        text: of a README.
+        kinds: what makes a part of each kind; parts of other kinds stay as they are.
+        folders: with any, only the parts whose argument names a file of one of them.
+    """
 
     def part(match):
         head, kind, argument, _, end = match.groups()
-        if kind not in kinds:
+        words = {word.partition("/")[0] for word in argument.split()}
+        if kind not in kinds or (folders and words.isdisjoint(folders)):
             return match[0]
-        made = kinds[kind](argument)
+        try:
+            made = kinds[kind](argument)
+        except (OSError, ValueError) as error:
+            sys.exit(f"{head} cannot be regenerated: {error}")
         return f"{head}{made}{end}" if kind == "seconds" else f"{head}\n{made}\n{end}"
 
     return BLOCK.sub(part, text)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Makes anew what READMEs and notebooks quote.")
+def replace(path: Path, text: str) -> None:
+    """Writes a page if its text is new, all of it or nothing."""
+    if text == path.read_text(encoding="utf-8"):
+        return
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        file.write(text)
+    os.chmod(file.name, 0o644)
+    os.replace(file.name, path)
+    print(f"refreshed {path.relative_to(ROOT)}", flush=True)
+
+
+def checked(names: list[str]) -> list[str]:
+    """The names of folders, without a slash at the end; ends with one sentence for any other."""
+    folders = [name.rstrip("/") for name in names]
+    for name in folders:
+        if not (ROOT / name / "README.md").is_file() or "/" in name or name.startswith("."):
+            sys.exit(f"{name!r} is no folder of the collection with a README.md")
+    return folders
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Regenerates what READMEs and notebooks quote.")
+    parser.add_argument("folders", nargs="*", metavar="FOLDER", help="only these: their README, "
+                        "their notebooks, and what other pages quote of them")  # fmt: skip
     parser.add_argument("--fixed", action="store_true", help="only what needs no run")
     parser.add_argument(
         "--benchmark", action="store_true", help="after `benchmark.py` (refresh.sh)"
     )
     parser.add_argument("--notebooks", nargs="*", metavar="NAME", help="only these, or all of them")
-    flags = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    flags = parser().parse_args()
     if flags.notebooks is not None:
         notebooks.refresh_all(flags.notebooks)
         return
+    folders = checked(flags.folders)
     kinds = FIXED | QUOTED if flags.fixed else FIXED | MEASURING | QUOTED
-    for path in readmes():
+    for path in readmes(folders):
+        own = path.parent.name in folders and path.parent != ROOT
         text = path.read_text(encoding="utf-8")
-        new = refreshed(text, kinds)
-        if new != text:
-            with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-                file.write(new)
-            os.chmod(file.name, 0o644)
-            os.replace(file.name, path)
-            print(f"refreshed {path.relative_to(ROOT)}")
-    if not flags.fixed:
-        notebooks.refresh_all([])
+        replace(path, refreshed(text, kinds, () if own else folders))
+    if flags.fixed:
+        return
+    chosen = [str(path) for path in notebooks.everything() if path.parts[0] in folders]
+    if chosen or not folders:
+        notebooks.refresh_all(chosen)
 
 
 if __name__ == "__main__":

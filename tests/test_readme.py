@@ -1,13 +1,15 @@
 """What the READMEs say is so: quotes, paths, links, flags, commands."""
 
 import difflib
+import hashlib
 import re
 import subprocess
 import sys
 
+import formulas
 import pytest
 import refresh
-from conftest import ROOT
+from conftest import ROOT, environment
 
 from common import flags
 from common.launch.example import example_of
@@ -52,7 +54,8 @@ def test_links_and_paths_exist(readme):
 def test_flags_exist(readme):
     scripts = [*ROOT.glob("[!.]*/worker.py"), *ROOT.glob("[!.]*/train.py")]
     known = "".join(flags.parser(example_of(s)[0]).format_help() for s in scripts)
-    known += " --benchmark --fast --job_name --task_index --ps_hosts --worker_hosts"
+    known += refresh.parser().format_help()
+    known += " --fast --job_name --task_index --ps_hosts --worker_hosts"
     known += " --universal --python-version --no-annotate --no-header"
     for flag in set(re.findall(r"(?<![\w-])--\w+", text(readme))):
         assert re.search(rf"{flag}\b", known), flag
@@ -93,71 +96,92 @@ def test_quoted_output_is_what_is_printed(run):
 
 
 def test_every_new_line_of_distribution_is_marked():
-    """Distributed-Setup marks with `# NEW:` the lines that its parent lacks, and no other."""
+    """Distributed-Setup marks with `# NEW:` the lines that its parent lacks, and no other.
+
+    The mark stands in the line, or in a comment above it.
+    """
     parent = (ROOT / "Non-Distributed-Setup" / "train.py").read_text().splitlines()
     known = {line.split("  #")[0].strip() for line in parent}
     child = (ROOT / "Distributed-Setup" / "worker.py").read_text()
     code = child.split('"""', 2)[2].splitlines()
-    for line in code:
+    for above, line in zip(["", *code], code):
         bare = line.split("  #")[0].strip()
         if bare and not bare.startswith("#"):
-            assert ("# NEW:" in line) == (bare not in known), line
+            marked = "# NEW:" in line or above.strip().startswith("# NEW:")
+            assert marked == (bare not in known), line
 
 
 def test_hogwild_differs_by_its_scheme_alone():
+    """Its defaults, and a shard of the data for each of several workers."""
     a, b = (quotes.code(ROOT / name / "worker.py") for name in ("Distributed-Setup", "HogWild"))
-    changed = [line for line in b if line not in a]
-    assert len(changed) == 3, changed
-    assert len([line for line in a if line not in b]) == 3
+    changed = [line.split("=")[0].strip() for line in b if line not in a]
+    assert changed == ["DEFAULTS", "next_batch"]
 
 
-# Each scheme's parent in the lineage, and the most lines that may be new against it, or gone.
-LINEAGE = {
-    "AGN": ("HogWild", 14),
-    "DOWNPOUR-Easy": ("AGN", 6),
-    "DOWNPOUR": ("DOWNPOUR-Easy", 9),
-    "Dynamic-SGD": ("AGN", 9),
-    "AEASGD": ("AGN", 23),
-    "AEAMSGD": ("AEASGD", 12),
-    "Synchronous-SGD": ("Distributed-Setup", 50),
-    "Synchronous-SGD-different-learning-rates": ("Synchronous-SGD", 7),
-    "SAGN": ("Synchronous-SGD", 19),
-    "Multiple-GPUs-Single-Machine": ("HogWild", 15),
-    "Your-Own": ("HogWild", 31),
-}
-
-
-@pytest.mark.parametrize("example", LINEAGE)
+@pytest.mark.parametrize("example", sorted(p.parent.name for p in ROOT.glob("[!.]*/worker.py")))
 def test_the_diff_is_the_scheme(example):
     """Changed lines without comments: the larger of those that come and those that go."""
-    parent, most = LINEAGE[example]
-    a, b = (quotes.code(ROOT / name / "worker.py") for name in (parent, example))
+    scheme = formulas.of(example)
+    parent = ROOT / scheme.parent
+    if parent.is_dir():
+        parent /= "worker.py"
+    a, b = quotes.code(parent), quotes.code(ROOT / example / "worker.py")
     changes = list(difflib.unified_diff(a, b, n=0, lineterm=""))[2:]
     come, go = (sum(line[0] == sign for line in changes) for sign in "+-")
-    assert max(come, go) <= most, "\n".join(changes)
+    assert max(come, go) <= scheme.changed, "\n".join(changes)
+
+
+EXAMPLES = sorted(path.parent for path in ROOT.glob("[!.]*/run.sh") if path.parent.name != "tests")
 
 
 def test_the_catalogue_is_complete():
-    """Every folder that runs stands in the root README's table, and has the same files."""
-    folders = sorted(
-        path.parent for path in ROOT.glob("[!.]*/run.sh") if path.parent.name != "tests"
-    )
+    """Every folder that runs stands in the root README's table, and has the same files.
+
+    Its README names whatever script it has beside those of all.
+    """
     table = re.findall(
         r"^\| \[([\w-]+)\]\(\1/README.md\).*`bash \1/run.sh`", text("README.md"), re.M
     )
-    assert sorted(table) == [folder.name for folder in folders]
-    for folder in folders:
-        assert (folder / "README.md").is_file()
-        assert (folder / "curves.png").is_file()
+    assert sorted(table) == [folder.name for folder in EXAMPLES]
+    for folder in EXAMPLES:
         scripts = {path.name for path in folder.glob("*.py")}
-        more = {
-            "HogWild": {"threads.py"},
-            "Synchronous-SGD": {"sync_replicas_optimizer.py"},
-            "Multiple-GPUs-Single-Machine": {"synchronous.py", "towers.py"},
-            "Your-Own": {"network.py", "table.py"},
-        }.get(folder.name, set())
-        assert scripts - more in ({"ps.py", "worker.py"}, {"train.py"})
-        assert more <= scripts
+        usual = {"ps.py", "worker.py"} if "worker.py" in scripts else {"train.py"}
+        assert usual <= scripts, folder.name
+        readme = text(f"{folder.name}/README.md")
+        assert not [name for name in scripts - usual if name not in readme], folder.name
+
+
+def test_every_example_has_its_own_readme_and_picture():
+    """A copied folder brings those of its parent: they show another scheme's run."""
+    titles, pictures = {}, {}
+    for folder in EXAMPLES:
+        again = f"run tests/refresh.sh {folder.name}"
+        assert (folder / "README.md").is_file(), f"{folder.name} has no README.md"
+        title = text(f"{folder.name}/README.md").splitlines()[0].removeprefix("# ")
+        other = titles.setdefault(title, folder.name)
+        assert other == folder.name, f"{folder.name}/README.md has the title of {other}'s"
+        assert (folder / "curves.png").is_file(), f"{folder.name} has no curves.png: {again}"
+        picture = hashlib.sha256((folder / "curves.png").read_bytes()).hexdigest()
+        other = pictures.setdefault(picture, folder.name)
+        assert other == folder.name, f"{folder.name}/curves.png is that of {other}: {again}"
+
+
+def test_a_name_that_is_no_folder_ends_in_one_sentence():
+    done = subprocess.run(["bash", "tests/refresh.sh", "No-Such-Folder"], cwd=ROOT,
+                          env=environment(), capture_output=True, text=True)  # fmt: skip
+    assert done.returncode == 1 and not done.stdout
+    assert done.stderr == "'No-Such-Folder' is no folder of the collection with a README.md\n"
+
+
+def test_a_chosen_folder_leaves_the_other_blocks_alone():
+    page = ("<!-- lines: A/worker.py x -->\nold\n<!-- end -->\n"
+            "<!-- diff: B/worker.py A/worker.py -->\nold\n<!-- end -->\n"
+            "<!-- output: bash AB/run.sh -->\nold\n<!-- end -->\n")  # fmt: skip
+    kinds = dict.fromkeys(("lines", "diff", "output"), lambda argument: "new")
+    assert refresh.refreshed(page, kinds).count("new") == 3
+    assert refresh.refreshed(page, kinds, ["A"]).count("new") == 2
+    assert refresh.refreshed(page, kinds, ["B"]).count("new") == 1
+    assert refresh.refreshed(page, kinds, ["C"]) == page
 
 
 def test_the_source_is_clean():

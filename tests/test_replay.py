@@ -70,7 +70,7 @@ def test_a_run_is_its_formula(run, example, window):
         assert finished.summary["staleness"]["max"] > 0  # or staleness was not put to the test
     if entry.flags:  # with its own term the scheme ends elsewhere than its parent
         parent = formulas.of(entry.parent).formula(finished.summary["flags"], np.zeros(650))
-        assert distance(flat(finished), replay(finished, parent)) > 100 * EXACT
+        assert distance(flat(finished), replay(finished, parent)) > 10 * EXACT
 
 
 @pytest.mark.slow("the same schemes once more")
