@@ -8,11 +8,11 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from common import data, models
-from common.gates import StartAndStop
 from common.training import clocks, graphs, logs, results
 from common.training.evaluation import Evaluation
 from common.training.recovery import SessionCreator, check_checkpoint
 from common.training.steps import Notes, Replica, Session, Step
+from common.training.together import StartAndStop
 
 
 def updates_so_far(global_step: tf.Variable) -> tf.Tensor:

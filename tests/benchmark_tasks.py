@@ -15,7 +15,8 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from common import cluster, data, gates, models, session
+from common import cluster, data, models, session
+from common.training.together import StartAndStop
 
 HOGWILD = Path(__file__).resolve().parents[1] / "HogWild" / "worker.py"
 CALLS = int(os.environ.get("STEPS_PER_CALL", 1))  # of ParameterServerStrategy's function
@@ -49,7 +50,7 @@ def bare_training(task: cluster.Task, server: tf.distribute.Server, *_, **__):
     init = v1.global_variables_initializer()
     operations = v1.get_default_graph().get_operations()
     local = v1.local_variables_initializer(), *[o for o in operations if o.type == "MakeIterator"]
-    together = gates.StartAndStop(task)
+    together = StartAndStop(task)
     task.wait_for_ps()
     with v1.Session(server.target, config=task.config) as sess:
         if task.is_chief:

@@ -1,0 +1,83 @@
+"""How workers start together, stop together and leave together."""
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+
+import tensorflow.compat.v1 as tf
+
+from common.gates import Gate
+
+
+class StartAndStop(tf.train.SessionRunHook):
+    """Workers start together, stop together and leave together.
+
+    Start: each opens its own gate and waits at everybody's. Stop: each says that its loop has
+    ended; the chief waits for all, finishes the run, and lets everybody go. A task that was started
+    again finds open gates, or opens its own again on a ps that was started again.
+    """
+
+    def __init__(self, task, begin: Sequence[tf.Operation] = (), end: Sequence[tf.Operation] = ()):
+        """`begin` is run before anybody starts, and again after a recovery; `end` makes workers
+        stop that wait for others."""
+        self._task, self._begin, self._end = task, list(begin), list(end)
+        self._started = False
+        self._look = 0.0
+        if not task.hosts:
+            return
+        everyone = range(task.workers)
+        self._ready = [Gate(f"ready-{worker}") for worker in everyone]
+        self._done = [Gate(f"done-{worker}") for worker in everyone]
+        self._finished, self._stop = Gate("finished"), Gate("stop")
+        self._left = [Gate(f"left-{ps}-{task.index}", ps) for ps, _ in enumerate(task.hosts["ps"])]
+
+    def after_create_session(self, session, coord):
+        """Also after a recovery; who has started once does not wait again."""
+        with contextlib.suppress(tf.errors.CancelledError):  # what it fills was closed: at the end
+            session.run(self._begin)
+        if not self._task.hosts:
+            return
+        self._ready[self._task.index].open(session)
+        for worker, gate in enumerate(self._ready):
+            if not self._started:
+                gate.wait(session, self._who(worker), self._task.flags.timeout)
+        self._started = True
+
+    def after_run(self, run_context, run_values):
+        """With a target accuracy, looks twice a second whether the chief has seen it reached."""
+        if self._task.flags.target_accuracy and self._task.hosts and time.time() > self._look:
+            self._look = time.time() + 0.5
+            if self._stop.is_open(run_context.session):
+                run_context.request_stop()
+
+    def stop(self, session: tf.Session) -> None:
+        """Makes every worker stop, before `--steps` is reached."""
+        if self._task.hosts:
+            self._stop.open(session)
+            session.run(self._end)
+
+    def finish(self, session: tf.Session, write: Callable[[], None]) -> None:
+        """After the loop: the chief calls `write` when every worker's last update is applied.
+
+        Args:
+            session: a new session.
+            write: writes the results; may be called again if a ps is lost in the middle.
+        """
+        task = self._task
+        if not task.hosts:
+            write()
+            return
+        self._done[task.index].open(session)
+        if task.is_chief:
+            for worker, gate in enumerate(self._done):
+                gate.wait(session, self._who(worker), task.flags.timeout)
+            write()
+            self._finished.open(session)
+        else:
+            self._finished.wait(session, self._who(0), task.flags.timeout)
+        for gate in self._left:  # a ps that saw the last one go is gone before it can answer
+            with contextlib.suppress(tf.errors.UnavailableError, tf.errors.AbortedError):
+                gate.open(session)
+
+    def _who(self, worker: int) -> str:
+        return f"worker {worker} at {self._task.hosts['worker'][worker]}"
