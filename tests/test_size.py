@@ -1,0 +1,53 @@
+"""How much there is to read: of a worker script, of common/, and of what a run imports."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, copy_example
+
+
+def lines_of(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+@pytest.mark.parametrize(("example", "most"), [("HogWild", 48), ("Synchronous-SGD", 75)])
+def test_a_worker_script_is_short(example, most):
+    assert lines_of(ROOT / example / "worker.py") <= most
+
+
+def test_a_worker_script_names_few_helpers():
+    """Attributes of the modules of common/, of the task and of the session."""
+    tree = ast.parse((ROOT / "HogWild" / "worker.py").read_text())
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    modules = {name.name for node in imports if node.module == "common" for name in node.names}
+    assert modules
+    names = {
+        f"{node.value.id}.{node.attr}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+        if node.value.id in modules | {"task", "sess"}
+    }
+    assert len(names) <= 16, sorted(names)
+
+
+def test_what_worker_scripts_name_is_read_in_one_sitting():
+    modules = {path.name: lines_of(path) for path in (ROOT / "common").glob("*.py")}
+    assert sum(modules.values()) <= 1100, modules
+
+
+def test_a_worker_imports_little(run, tmp_path):
+    """All of common/ that is there when a run of HogWild ends, the subpackages included."""
+    source = (ROOT / "HogWild" / "worker.py").read_text() + (
+        "\nimport sys\nfiles = [getattr(module, '__file__', None) for name, module in "
+        "sys.modules.items() if name.partition('.')[0] == 'common']\n"
+        "print('imported', *sorted(filter(None, files)), sep='|', flush=True)\n"
+    )
+    root = copy_example("HogWild", tmp_path / "mine", worker=source)
+    finished = run("HogWild", "--steps", 20, root=root)
+    log = (finished.results / "logs" / "worker-1.log").read_text()
+    (found,) = re.findall(r"^imported\|(.*)$", log, re.M)
+    modules = {str(Path(file).relative_to(root)): lines_of(Path(file)) for file in found.split("|")}
+    assert {"common/session.py", "common/training/steps.py"} <= modules.keys()
+    assert sum(modules.values()) <= 2000, modules
