@@ -114,6 +114,7 @@ def test_help_of_the_task_scripts(monkeypatch, capsys, example):
             continue
         job = "ps" if script.name == "ps.py" else "worker"
         monkeypatch.setattr(sys, "argv", [str(script), "--help"])
+        monkeypatch.syspath_prepend(script.parent)  # as Python does for a script
         with pytest.raises(SystemExit) as ended:
             runpy.run_path(str(script), run_name="__main__")
         assert ended.value.code == 0

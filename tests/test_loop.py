@@ -15,7 +15,7 @@ from common.training import graphs
 tf.disable_eager_execution()
 
 LOOP = "        sess.run(step)"
-SESSION = "# 6. The session"
+SESSION = "# 6. The monitored session"
 
 # Makes calls of `sess.run` and notes for each: its value, or how it was refused, and how many
 # updates there were before and after it. Reading `global_step` makes no step: that is shown, too,
