@@ -37,8 +37,9 @@ def pull(params: list[tf.Variable], global_step: tf.Variable, after: tf.Tensor |
 
     Returns:
         w, the parameters' values on the current device, in the same order and shapes; and
-        pulled_at, how many updates they hold (int64, stays on its ps). The count is read first,
-        so an update that arrives in between is in w but not in the count, never the other way.
+        pulled_at, how many updates had been counted just before they were read (int64, stays on
+        its ps). On a ps with one thread w holds exactly these: a count and its update run back to
+        back, and so do the reads here. With several threads, or several ps, they may overlap.
     """
     first = [] if after is None else [after]
     with tf.device(global_step.device), tf.control_dependencies(first):
