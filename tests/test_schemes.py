@@ -1,6 +1,6 @@
-"""The schemes compute what their formulas say: the real run.sh against plain NumPy.
+"""What schemes have in common, and special cases of them: real runs against each other and NumPy.
 
-All on full batches with `linear`, where nothing is left to chance. Runs are made once and shared.
+`test_replay.py` compares every example with its formula. All on full batches with `linear`, where nothing is left to chance. Runs are made once and shared.
 """
 
 import json
@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 from conftest import ROOT, copy_example
-from sklearn.datasets import load_digits
+from formulas import digits, gradient
 
 from common import flags
 from common.launch.example import example_of
@@ -16,40 +16,11 @@ from common.launch.example import example_of
 ANOTHER = pytest.mark.slow("another run of a scheme")
 
 
-def digits() -> tuple[np.ndarray, np.ndarray]:
-    """The training set as the examples document it: shuffled once with seed 0, and of that order
-    every fifth example is for testing."""
-    source = load_digits()
-    order = np.random.default_rng(0).permutation(1797)
-    train = order[np.arange(1797) % 5 != 0]
-    return source.data[train] / 16, source.target[train]
-
-
-def softmax_gradient(w, b, x, labels):
-    """Gradient of the mean softmax cross-entropy of x w + b, written from its formula."""
-    scores = x @ w + b
-    p = np.exp(scores - scores.max(axis=1, keepdims=True))
-    p /= p.sum(axis=1, keepdims=True)
-    p[np.arange(len(labels)), labels] -= 1
-    return x.T @ p / len(labels), p.mean(axis=0)
-
-
 def loss_at(flat, x, labels):
     scores = x @ flat[:640].reshape(64, 10) + flat[640:]
     highest = scores.max(axis=1, keepdims=True)
     logs = scores - highest - np.log(np.exp(scores - highest).sum(axis=1, keepdims=True))
     return -logs[np.arange(len(labels)), labels].mean()
-
-
-def gradient(worker: int = 0, workers: int = 1):
-    """The gradient at flat parameters, on worker k's shard: examples k, k + n, k + 2n, ..."""
-    x, labels = (part[worker::workers] for part in digits())
-
-    def g(flat):
-        grad_w, grad_b = softmax_gradient(flat[:640].reshape(64, 10), flat[640:], x, labels)
-        return np.concatenate([grad_w.ravel(), grad_b])
-
-    return g
 
 
 def flat(finished) -> np.ndarray:
@@ -100,120 +71,6 @@ def test_one_worker_of_hogwild_is_one_process(trained):
     assert_close(flat(thread), alone, 1e-6)
 
 
-# The rows of the schemes with a window, for one worker (staleness 0) on full batches, written
-# from their formulas. `g` is the gradient at flat parameters; each returns w~ after N updates.
-
-
-def agn(g, w, steps, window, eta):
-    for _ in range(steps):
-        local, total = w.copy(), 0
-        for _ in range(window):
-            step = g(local)
-            local, total = local - eta * step, total + step
-        w = w - eta * total / window
-    return w
-
-
-def downpour_easy(g, w, steps, window, eta):
-    accumulator = np.full_like(w, 0.1)
-    for _ in range(steps):
-        local, total = w.copy(), 0
-        for _ in range(window):
-            step = g(local)
-            local, total = local - eta * step, total + step
-        accumulator = accumulator + total**2
-        w = w - eta * total / np.sqrt(accumulator)
-    return w
-
-
-def downpour(g, w, steps, window, eta):
-    accumulator, own = np.full_like(w, 0.1), np.full_like(w, 0.1)
-    for _ in range(steps):
-        local, total = w.copy(), 0
-        for _ in range(window):
-            step = g(local)
-            own = own + step**2
-            local, total = local - eta * step / np.sqrt(own), total + step
-        accumulator = accumulator + total**2
-        w = w - eta * total / np.sqrt(accumulator)
-    return w
-
-
-def dynamic_sgd(g, w, steps, window, eta):
-    for _ in range(steps):  # alone, s = 0: w~ becomes what the local steps reached
-        for _ in range(window):
-            w = w - eta * g(w)
-    return w
-
-
-def elastic(g, center, steps, window, eta, alpha=0.9, delta=0.0):
-    """Algorithms 1 and 2 of arXiv 1412.6651 by worker steps t = 0, 1, 2, ..."""
-    w, v, exchanges, t = center.copy(), np.zeros_like(center), 0, 0
-    while True:
-        x = w
-        if t % window == 0:
-            e = alpha * (x - center)
-            w, center = w - e, center + e
-            exchanges += 1
-            if exchanges == steps:
-                return center
-        v = delta * v - eta * g(x + delta * v)
-        w = w + v
-        t += 1
-
-
-def aeamsgd(g, center, steps, window, eta):
-    return elastic(g, center, steps, window, eta, delta=0.9)
-
-
-WINDOW_SCHEMES = {
-    "AGN": agn,
-    "DOWNPOUR-Easy": downpour_easy,
-    "DOWNPOUR": downpour,
-    "Dynamic-SGD": dynamic_sgd,
-    "AEASGD": elastic,
-    "AEAMSGD": aeamsgd,
-}
-
-
-@pytest.mark.parametrize("window", [pytest.param(1, marks=ANOTHER), 5])
-@pytest.mark.parametrize("example", WINDOW_SCHEMES)
-def test_window_schemes_are_their_formulas(trained, example, window):
-    steps, eta = 20, 0.3
-    finished = trained(example, "--workers", 1, "--window", window, steps=steps, eta=eta)
-    assert_close(
-        flat(finished), WINDOW_SCHEMES[example](gradient(), np.zeros(650), steps, window, eta)
-    )
-    assert finished.summary["global_step"] == steps
-    assert finished.summary["examples"] == steps * window * 1437
-
-
-# The synchronous rows, for n workers. `rates`: one for each worker.
-
-
-def synchronous(n, steps, rates, window=1, local_rate=0.0):
-    w = np.zeros(650)
-    for _ in range(steps):
-        update = 0
-        for k in range(n):
-            g, local, total = gradient(k, n), w.copy(), 0
-            for _ in range(window):
-                step = g(local)
-                local, total = local - local_rate * step, total + step
-            update = update + rates[k] * total / window
-        w = w - update
-    return w
-
-
-@pytest.mark.parametrize("n", [2, pytest.param(3, marks=ANOTHER)])
-def test_synchronous_sgd_is_its_formula(trained, n):
-    finished = trained("Synchronous-SGD", "--workers", n)
-    assert_close(flat(finished), synchronous(n, 20, [0.3 / n] * n))
-    assert finished.summary["global_step"] == 20
-    shard = (1437 + n - 1) // n  # of worker 0; that of the others may be smaller
-    assert 20 * 1437 <= finished.summary["examples"] <= 20 * n * shard
-
-
 def test_an_update_with_backups_is_the_mean_of_those_it_took(trained):
     """Whoever was first in an update, its gradient counts 1 / (n - b)."""
     finished = trained("Synchronous-SGD", "--workers", 3, "--backup_workers", 1)
@@ -236,27 +93,10 @@ def test_the_default_moving_rate(example, n):
     assert options.moving_rate == pytest.approx(0.9 / n)
 
 
-@pytest.mark.parametrize("n", [2, pytest.param(3, marks=ANOTHER)])
-def test_different_learning_rates_are_their_formula(trained, n):
-    rates = [0.5, 0.1, 0.3][:n]
-    finished = trained("Synchronous-SGD-different-learning-rates", "--workers", n,
-                       "--learning_rates", ",".join(map(str, rates)))  # fmt: skip
-    assert_close(flat(finished), synchronous(n, 20, rates))
-
-
-@pytest.mark.parametrize(
-    ("n", "window"), [pytest.param(2, 1, marks=ANOTHER), (2, 5), pytest.param(3, 5, marks=ANOTHER)]
-)
-def test_sagn_is_its_formula(trained, n, window):
-    finished = trained("SAGN", "--workers", n, "--window", window)
-    assert_close(flat(finished), synchronous(n, 20, [0.3 / n] * n, window, local_rate=0.3))
-
-
 @pytest.mark.parametrize("mode", ["synchronous", "towers"])
 @pytest.mark.parametrize("n", [2, pytest.param(3, marks=ANOTHER)])
 def test_several_devices_are_synchronous_sgd(trained, mode, n):
     finished = trained("Multiple-GPUs-Single-Machine", "--mode", mode, "--workers", n)
-    assert_close(flat(finished), synchronous(n, 20, [0.3 / n] * n))
     assert_close(flat(finished), flat(trained("Synchronous-SGD", "--workers", n)), 1e-6)
     assert finished.summary["workers"] == n
     assert len(finished.events(n - 1)) == 20
