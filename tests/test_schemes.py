@@ -1,6 +1,7 @@
 """What schemes have in common, and special cases of them: real runs against each other and NumPy.
 
-`test_replay.py` compares every example with its formula. All on full batches with `linear`, where nothing is left to chance. Runs are made once and shared.
+`test_replay.py` compares every example with its formula. All runs here are on full batches with
+`linear`, where nothing is left to chance. They are made once and shared.
 """
 
 import json
