@@ -180,7 +180,7 @@ def single_processes(steps: int, folder: Path) -> dict[str, float]:
     pinned = (
         "import os, sys; cores = sorted(os.sched_getaffinity(0)); "
         "os.sched_setaffinity(0, {cores[int(sys.argv.pop(1)) % len(cores)]}); "
-        "from common.launch import main; sys.exit(main(sys.argv[1:]))"
+        "from common.launch.launcher import main; sys.exit(main(sys.argv[1:]))"
     )
     folders = [folder / str(k) for k in range(WORKERS)]
     commands = {}
