@@ -337,7 +337,7 @@ def main() -> None:
         "medians": medians,
         "ratios": ratios,
         "memory_mb": {task: statistics.median(values) for task, values in memory.items()},
-        "versions": results.versions(),
+        "versions": record.versions(),
     }
     print("\n" + table(found))
     if flags.json:
