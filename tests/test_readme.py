@@ -184,6 +184,12 @@ def test_a_chosen_folder_leaves_the_other_blocks_alone():
     assert refresh.refreshed(page, kinds, ["C"]) == page
 
 
+def test_every_module_of_common_is_listed():
+    listed = set(re.findall(r"`([\w/]+\.py)`", text("common/README.md")))
+    modules = {str(p.relative_to(ROOT / "common")) for p in (ROOT / "common").rglob("[!_]*.py")}
+    assert listed == modules
+
+
 def test_the_source_is_clean():
     for words in (["check"], ["format", "--check"]):
         done = subprocess.run([sys.executable, "-m", "ruff", *words, "."], cwd=ROOT,
