@@ -19,7 +19,8 @@ from common import cluster, copies, data, models, session  # import first: quiet
 from common.training.rounds import Rounds
 import tensorflow.compat.v1 as tf
 
-# Defaults of this example's flags; --steps counts the updates, each of a window of all workers.
+# This example's flags and their defaults; --help lists all. --steps counts the updates, each of a
+# window of all workers.
 DEFAULTS = {"workers": 2, "ps": 1, "steps": 200, "window": 10, "learning_rate": 0.2}
 
 # 1. Who am I? A worker (ps.py is the server); flags or TF_CONFIG say which one of which cluster.

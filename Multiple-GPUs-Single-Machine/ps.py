@@ -1,6 +1,6 @@
 """A parameter server: it keeps global parameters and applies to them what the workers push."""
 
-from common import cluster, gates  # first: it quietens TensorFlow's start
+from common import cluster, gates  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
 tf.disable_eager_execution()

@@ -17,7 +17,8 @@ from common import cluster, copies, data, models, session  # import first: quiet
 from common.training.rounds import Rounds
 import tensorflow.compat.v1 as tf
 
-# Defaults of this example's flags; "workers": None is one for each GPU; --steps counts updates.
+# This example's flags and their defaults; --help lists all. "workers": None is one for each GPU;
+# --steps counts updates.
 DEFAULTS = {
     "workers": None,
     "ps": 1,

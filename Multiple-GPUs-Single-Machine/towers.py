@@ -10,7 +10,8 @@ It repeats, in one step of one session:
 from common import cluster, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-# Defaults of this example's flags; "workers": None is one for each GPU; --steps counts updates.
+# This example's flags and their defaults; --help lists all. "workers": None is one for each GPU;
+# --steps counts updates.
 DEFAULTS = {
     "workers": None,
     "ps": 0,

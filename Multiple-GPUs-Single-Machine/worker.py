@@ -12,7 +12,8 @@ Once started, each worker, on its own GPU, repeats and waits for no other:
 from common import cluster, copies, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-# Defaults of this example's flags; "workers": None is one for each GPU; --steps counts updates.
+# This example's flags and their defaults; --help lists all. "workers": None is one for each GPU;
+# --steps counts updates.
 DEFAULTS = {
     "workers": None,
     "ps": 1,

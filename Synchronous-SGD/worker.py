@@ -17,7 +17,8 @@ from common import cluster, copies, data, models, session  # import first: quiet
 from common.training.rounds import Rounds
 import tensorflow.compat.v1 as tf
 
-# Defaults of this example's flags; --steps counts the updates, each of all workers together.
+# This example's flags and their defaults; --help lists all. --steps counts the updates, each of
+# all workers together.
 DEFAULTS = {"workers": 2, "ps": 1, "steps": 1000, "learning_rate": 0.4, "backup_workers": 0}
 
 # 1. Who am I? A worker (ps.py is the server); flags or TF_CONFIG say which one of which cluster.

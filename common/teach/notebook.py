@@ -1,5 +1,5 @@
 """For the notebooks: run an example and read what it measured, start tasks in other processes,
-show code and draw processes. Import it before TensorFlow, which it quietens."""
+show code and draw processes. Import it before TensorFlow, for a quiet start-up."""
 
 import contextlib
 import json
