@@ -1,6 +1,6 @@
 """AEASGD: asynchronous elastic averaging (Zhang, Choromanska, LeCun 2015, arXiv 1412.6651, Alg. 1).
 
-Once started, each worker repeats, and waits for no other:
+Each worker repeats this, without waiting for the others:
 
     pull   w~, and with x = w:  e = alpha (x - w~),  w <- w - e
     push   w~ <- w~ + e
@@ -12,7 +12,7 @@ Each worker keeps its own w throughout; alpha is --moving_rate.
 from common import cluster, copies, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-# This example's flags and their defaults; --help lists all. --steps counts all workers' updates.
+# Flags and their defaults (--help lists all). --steps: updates by all workers together.
 DEFAULTS = {
     "workers": 2,
     "ps": 1,
@@ -22,21 +22,21 @@ DEFAULTS = {
     "moving_rate": None,
 }
 
-# 1. Who am I? A worker (ps.py is the server); flags or TF_CONFIG say which one of which cluster.
+# 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
 tf.disable_eager_execution()  # graphs and sessions; the README says why
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 
-# 2. This task's server: through it this process and the others reach each other.
+# 2. This task's server: the tasks talk to each other through their servers.
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
-# 3. The global parameters w~ and the count of their updates: on the ps, the same for all workers.
+# 3. The global parameters w~ and the count of their updates: on the ps, shared by all workers.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
 
 with tf.device(task.device):
-    # 4. Worker k of n has the examples k, k + n, ...; next_batch() makes tensors, new in each run.
+    # 4. Worker k of n gets examples k, k + n, ...; next_batch() is a new batch whenever it runs.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
     # 5. The scheme. This worker's own w, equal to w~ when the session begins.
@@ -63,13 +63,14 @@ with tf.device(task.device):
     _, loss, w, _ = tf.while_loop(more, local_step, start, parallel_iterations=1)
     keep = [variable.assign(value) for variable, value in zip(own, w)]
 
-# Push: w~ <- w~ + e. In each step, once what was sent has arrived, the ps adds 1 to global_step
-# (number: the count before; after --steps this ends the loop), then makes the update inside.
+# Push: w~ <- w~ + e, once e has arrived.
+# The ps first adds 1 to global_step (number: the count before), then applies the update below. If
+# --steps updates are counted already, it applies nothing and the loop ends.
 with session.next_update(global_step, flags, after=arrived) as number:
     exchange = [p.assign_add(q) for p, q in zip(params, arrived)]
 step = tf.group(*exchange, *keep)
 
-# 6. The monitored session: worker 0 initialises w~; loss, number, pulled_at of each step are noted.
+# 6. The monitored session: worker 0 initialises w~; loss, number, pulled_at go to the events file.
 with session.training(
     task, server, step, loss=loss, number=number, pulled_at=pulled_at, begin=begin
 ) as sess:

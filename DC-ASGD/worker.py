@@ -1,6 +1,6 @@
 """DC-ASGD: delay-compensated asynchronous SGD (Zheng et al. 2017, arXiv 1609.08326, Algorithm 2).
 
-Once started, each worker repeats, and waits for no other:
+Each worker repeats this, without waiting for the others:
 
     pull   w <- w~
            g = gradient of the mean loss on a fresh mini-batch of its own shard, at w
@@ -13,35 +13,35 @@ have moved since the pull.
 from common import cluster, copies, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-# This example's flags and their defaults; --help lists all. --steps counts all workers' updates.
+# Flags and their defaults (--help lists all). --steps: updates by all workers together.
 DEFAULTS = {"workers": 2, "ps": 1, "steps": 2000, "learning_rate": 0.2, "dc_lambda": 0.04}
 
-# 1. Who am I? A worker (ps.py is the server); flags or TF_CONFIG say which one of which cluster.
+# 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
 tf.disable_eager_execution()  # graphs and sessions; the README says why
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 
-# 2. This task's server: through it this process and the others reach each other.
+# 2. This task's server: the tasks talk to each other through their servers.
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
-# 3. The global parameters w~ and the count of their updates: on the ps, the same for all workers.
+# 3. The global parameters w~ and the count of their updates: on the ps, shared by all workers.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
 
 with tf.device(task.device):
-    # 4. Worker k of n has the examples k, k + n, ...; next_batch() makes tensors, new in each run.
+    # 4. Worker k of n gets examples k, k + n, ...; next_batch() is a new batch whenever it runs.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. Pull: w <- w~; pulled_at is how many updates had been counted just before.
+    # 5. The scheme. Pull: w <- w~; pulled_at: how many updates had been counted just before.
     w, pulled_at = copies.pull(params, global_step)
     loss, grads = models.gradients(flags.model, w, next_batch())
     arrived = copies.send(grads, params)
 
 
-# Push: w~ <- w~ - eta (g + lambda g g (w~ - w_pulled)). In each step, once the gradients are there,
-# the ps adds 1 to global_step (number: the count before; after --steps this ends the loop), then
-# makes the update inside.
+# Push: w~ <- w~ - eta (g + lambda g g (w~ - w_pulled)), once the gradients have arrived.
+# The ps first adds 1 to global_step (number: the count before), then applies the update below. If
+# --steps updates are counted already, it applies nothing and the loop ends.
 def compensated(p, g, pulled):
     return flags.learning_rate * (g + flags.dc_lambda * g * g * (p - pulled))
 
@@ -52,7 +52,7 @@ with session.next_update(global_step, flags, after=arrived) as number:
         *[p.assign_sub(compensated(p, g, x)) for p, g, x in zip(params, arrived, pulled)]
     )
 
-# 6. The monitored session: worker 0 initialises w~; loss, number, pulled_at of each step are noted.
+# 6. The monitored session: worker 0 initialises w~; loss, number, pulled_at go to the events file.
 with session.training(task, server, step, loss=loss, number=number, pulled_at=pulled_at) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: pull, fresh batch, gradient, push

@@ -12,18 +12,18 @@ Each line marked NEW, or under such a mark, is as it is because of the distribut
 from common import cluster, copies, data, models, session  # NEW: copies of global parameters
 import tensorflow.compat.v1 as tf
 
-# This example's flags and their defaults; --help lists all. --steps counts all workers' updates.
+# Flags and their defaults (--help lists all). --steps: updates by all workers together.
 DEFAULTS = {"workers": 1, "ps": 1, "steps": 2000, "learning_rate": 0.2}  # NEW: one ps
 
-# 1. Who am I? A worker (ps.py is the server); flags or TF_CONFIG say which one of which cluster.
+# 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
 tf.disable_eager_execution()  # graphs and sessions; the README says why
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 
-# 2. This task's server: through it this process and the others reach each other.
+# 2. This task's server: the tasks talk to each other through their servers.
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)  # NEW: mine
 
-# 3. The global parameters w~ and the count of their updates: on the ps, the same for all workers.
+# 3. The global parameters w~ and the count of their updates: on the ps, shared by all workers.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):  # NEW: not my own
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
@@ -32,18 +32,19 @@ with tf.device(task.device):  # NEW: this worker computes
     # 4. The data.
     next_batch = data.batches(flags)
 
-    # 5. The scheme. Pull: w <- w~; pulled_at is how many updates had been counted just before.
+    # 5. The scheme. Pull: w <- w~; pulled_at: how many updates had been counted just before.
     w, pulled_at = copies.pull(params, global_step)  # NEW: one transfer from each ps
     loss, grads = models.gradients(flags.model, w, next_batch())  # NEW: at w
     arrived = copies.send(grads, params)  # NEW: one transfer to each ps
 
-# Push: w~ <- w~ - eta g. In each step, once the gradients are there, the ps adds 1 to global_step
-# (number: the count before; after --steps this ends the loop), then makes the update inside.
+# Push: w~ <- w~ - eta g, once the gradients have arrived.
+# The ps first adds 1 to global_step (number: the count before), then applies the update below. If
+# --steps updates are counted already, it applies nothing and the loop ends.
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
 with session.next_update(global_step, flags, after=arrived) as number:  # NEW: after they arrived
     step = optimizer.apply_gradients(zip(arrived, params))  # NEW: on the ps of each parameter
 
-# 6. The monitored session: worker 0 initialises w~; loss, number, pulled_at of each step are noted.
+# 6. The monitored session: worker 0 initialises w~; loss, number, pulled_at go to the events file.
 # NEW: it runs in this server, and knows how many updates the pulled parameters held
 with session.training(task, server, step, loss=loss, number=number, pulled_at=pulled_at) as sess:
     while not sess.should_stop():  # 7. The loop

@@ -12,7 +12,7 @@ import threading
 from common import cluster, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-# This example's flags and their defaults; --help lists all. --steps counts all threads' updates.
+# Flags and their defaults (--help lists all). --steps: updates by all threads together.
 DEFAULTS = {"ps": 0, "steps": 2000, "learning_rate": 0.2, "threads": 2}
 
 # 1. Who am I? Without a cluster: the only process.

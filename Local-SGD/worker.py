@@ -2,15 +2,15 @@
 
 Each worker repeats:
 
-    wait   for a token: how many updates there have been (its newest, if it is late)
+    wait   for a token: the count of updates so far; if several have come, it takes the newest
     pull   w <- w~
     local  T times on a fresh mini-batch:  g_t = gradient at w,  w <- w - eta g_t
     push   w_k = w,  together with the token
 
-The chief (worker 0), beside its own training, repeats: it gathers the parameters of all n workers
-of this round; then
+The chief (worker 0) has a thread that repeats one round: it gathers the parameters of all n
+workers; then
 
-    w~ <- 1/n sum_k w_k,  and every worker gets a token
+    w~ <- 1/n sum_k w_k,  and every worker gets a token, the new count
 
 (Stich 2019, arXiv 1805.09767, Algorithm 1, with all workers synchronised every T steps.)
 """
@@ -19,33 +19,32 @@ from common import cluster, copies, data, models, session  # import first: quiet
 from common.training.rounds import Rounds
 import tensorflow.compat.v1 as tf
 
-# This example's flags and their defaults; --help lists all. --steps counts the updates, each of a
-# window of all workers.
+# Flags and their defaults (--help lists all). --steps: updates, one for a window of all workers.
 DEFAULTS = {"workers": 2, "ps": 1, "steps": 200, "window": 10, "learning_rate": 0.2}
 
-# 1. Who am I? A worker (ps.py is the server); flags or TF_CONFIG say which one of which cluster.
+# 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
 tf.disable_eager_execution()  # graphs and sessions; the README says why
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 
-# 2. This task's server: through it this process and the others reach each other.
+# 2. This task's server: the tasks talk to each other through their servers.
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
-# 3. The global parameters w~ and the count of their updates: on the ps, the same for all workers.
+# 3. The global parameters w~ and the count of their updates: on the ps, shared by all workers.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
 
-# Queues of tokens and of gradients, also on the ps, with which workers wait for each other.
+# The queues of tokens and gradients, also on the ps: there workers and chief wait for each other.
 rounds = Rounds(task, params, global_step)
 
 with tf.device(task.device):
-    # 4. Worker k of n has the examples k, k + n, ...; next_batch() makes tensors, new in each run.
+    # 4. Worker k of n gets examples k, k + n, ...; next_batch() is a new batch whenever it runs.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. Wait for a token, then pull: w <- w~
+    # 5. The scheme. Wait for a token: the count of updates so far. Then pull: w <- w~
     token = rounds.wait()
-    pulled, _ = copies.pull(params, global_step, after=token)  # the token is the count
+    pulled, _ = copies.pull(params, global_step, after=token)  # _ is the count, too
 
     # T local steps, each on a fresh batch at the moved w: w <- w - eta g_t
     def local_step(t, loss, w):
@@ -60,15 +59,15 @@ with tf.device(task.device):
     _, loss, w = tf.while_loop(more, local_step, start, parallel_iterations=1)
     step = rounds.push(w, token)
 
-# The update: w~ <- 1/n sum_k w_k, then a token for everybody.
-# Every worker builds this part of the graph; only a thread of the chief runs it, once per round.
+# The update: w~ <- 1/n sum_k w_k, then a token for everybody: number + 1.
+# All workers build this part of the graph; only a thread of the chief runs it, once per round.
 total = rounds.gather(flags.workers)  # sum_k w_k
 with session.next_update(global_step, flags, after=total) as number:
     update = tf.group(*[p.assign(w / flags.workers) for p, w in zip(params, total)])
 rounds.release(update, number)
 
 # 6. The monitored session: worker 0 initialises w~, hands out the first tokens and starts its
-# thread; loss and token of each step are noted.
-with session.training(task, server, step, loss=loss, number=token, rounds=rounds) as sess:
+# thread; loss and token of each step go to the events file.
+with session.training(task, server, step, loss=loss, token=token, rounds=rounds) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: token, pull, T fresh batches, push

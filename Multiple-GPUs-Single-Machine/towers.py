@@ -10,8 +10,7 @@ It repeats, in one step of one session:
 from common import cluster, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-# This example's flags and their defaults; --help lists all. "workers": None is one for each GPU;
-# --steps counts updates.
+# Flags and their defaults (--help lists all). "workers": None is one for each GPU.
 DEFAULTS = {
     "workers": None,
     "ps": 0,
@@ -56,15 +55,16 @@ def tower(k):
 
 losses, gradients = zip(*[tower(k) for k in range(flags.workers)])
 
-# w <- w - eta / n sum_k g_k. In each step, once the sum is there, global_step grows by 1 (number:
-# the count before; after --steps this ends the loop), then the update inside is made.
+# w <- w - eta / n sum_k g_k, once the sum is there.
+# First global_step grows by 1 (number: the count before), then the update below is applied. If
+# --steps updates are counted already, nothing is applied and the loop ends.
 with tf.device("/cpu:0"):
     total = [tf.add_n(of_all) for of_all in zip(*gradients)]  # sum_k g_k
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate / flags.workers)
 with session.next_update(global_step, flags, after=total) as number:
     step = optimizer.apply_gradients(zip(total, params))
 
-# 6. The monitored session: worker 0 initialises w~; loss, number, pulled_at of each step are noted.
+# 6. The monitored session: worker 0 initialises w~; loss, number, pulled_at go to the events file.
 towers = [{"step": step, "loss": loss, "number": number} for loss in losses]
 with session.training(task, None, **towers[0], replicas=towers[1:]) as sess:
     while not sess.should_stop():  # 7. The loop

@@ -9,7 +9,7 @@ It repeats:
 from common import cluster, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-# This example's flags and their defaults; --help lists all. --steps counts all workers' updates.
+# Flags and their defaults (--help lists all). --steps: updates by all workers together.
 DEFAULTS = {"workers": 1, "ps": 0, "steps": 2000, "learning_rate": 0.2}
 
 # 1. Who am I? Without a cluster: the only one.
@@ -27,8 +27,9 @@ next_batch = data.batches(flags)
 # 5. The scheme.
 loss, grads = models.gradients(flags.model, params, next_batch())
 
-# w <- w - eta g. In each step, once the gradient is there, global_step grows by 1 (number: the
-# count before; after --steps this ends the loop), then the update inside is made.
+# w <- w - eta g, once the gradient is there.
+# First global_step grows by 1 (number: the count before), then the update below is applied. If
+# --steps updates are counted already, nothing is applied and the loop ends.
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
 with session.next_update(global_step, flags, after=grads) as number:
     step = optimizer.apply_gradients(zip(grads, params))

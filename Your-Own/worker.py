@@ -1,6 +1,6 @@
 """Your own project: HogWild with another network, data, optimizer, metric and flag.
 
-Once started, each worker repeats, and waits for no other:
+Each worker repeats this, without waiting for the others:
 
     pull   w <- w~
            g = gradient of the mean loss on a fresh mini-batch of its own shard, at w, with dropout
@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 import network  # beside this file, as is table
 import table
 
-# This example's flags and their defaults; --help lists all. --steps counts all workers' updates.
+# Flags and their defaults (--help lists all). --steps: updates by all workers together.
 DEFAULTS = {
     "workers": 2,
     "ps": 1,
@@ -25,32 +25,34 @@ DEFAULTS = {
     "dropout": 0.2,  # no flag of common/: becomes one, --dropout
 }
 
-# 1. Who am I? A worker (ps.py is the server); flags or TF_CONFIG say which one of which cluster.
+# 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
 tf.disable_eager_execution()  # graphs and sessions; the README says why
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 if not 0 <= flags.dropout < 1:
     fail(f"--dropout {flags.dropout:g}: must be at least 0 and below 1")
 
-# 2. This task's server: through it this process and the others reach each other.
+# 2. This task's server: the tasks talk to each other through their servers.
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
-# 3. The global parameters w~ and the count of their updates: on the ps, the same for all workers.
+# 3. The global parameters w~ and the count of their updates: on the ps, shared by all workers.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = network.create(flags, *table.sizes(flags.data))
     global_step = tf.train.get_or_create_global_step()
 
 with tf.device(task.device):
-    # 4. Worker k of n has the examples k, k + n, ...; next_batch() makes tensors, new in each run.
+    # 4. Worker k of n gets examples k, k + n, ...; next_batch() is a new batch whenever it runs.
     next_batch = table.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. Pull: w <- w~; pulled_at is how many updates had been counted just before.
+    # 5. The scheme. Pull: w <- w~; pulled_at: how many updates had been counted just before.
     w, pulled_at = copies.pull(params, global_step)
     loss, grads = network.gradients(w, next_batch(), flags.dropout)
     arrived = copies.send(grads, params)
 
-# Push: Adam on arrival; the rate falls to a tenth in --steps updates. Adam's slots, two for each
-# parameter, are on the ps too, and in the checkpoints.
+# Push: Adam, once the gradients have arrived; its rate falls to a tenth in --steps updates. Its
+# slots, two for each parameter, are on the ps too, and in the checkpoints.
+# The ps first adds 1 to global_step (number: the count before), then applies the update below. If
+# --steps updates are counted already, it applies nothing and the loop ends.
 with session.next_update(global_step, flags, after=arrived) as number:
     rate = tf.train.exponential_decay(flags.learning_rate, number, flags.steps, 0.1)
     step = tf.train.AdamOptimizer(rate).apply_gradients(zip(arrived, params))
@@ -63,7 +65,7 @@ log_rate = tf.train.LoggingTensorHook(
     formatter=lambda v: f"[worker {task.index}] learning rate {v['rate']:.2g}",
 )
 
-# 6. The monitored session: worker 0 initialises w~; loss, number, pulled_at of each step are noted.
+# 6. The monitored session: worker 0 initialises w~; loss, number, pulled_at go to the events file.
 with session.training(
     task, server, step, loss=loss, number=number, pulled_at=pulled_at,
     evaluate=network.evaluate, test=table.test(flags.data), hooks=[log_rate],

@@ -1,8 +1,5 @@
 """The plumbing that every example shares; `README.md` beside this file says what is where."""
 
-import atexit
-import contextlib
-import gc
 import os
 import sys
 from typing import NoReturn
@@ -16,18 +13,3 @@ def fail(message: str) -> NoReturn:
     """Ends this process with one sentence for the user and exit code 2."""
     print(f"error: {message}", file=sys.stderr, flush=True)
     raise SystemExit(2)
-
-
-@contextlib.contextmanager
-def quick_import():
-    """Around the import of TensorFlow: garbage collection takes a quarter of the import's time,
-    and most of the time that a process needs to exit."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        if was_on:
-            gc.enable()
-        atexit.register(gc.freeze)

@@ -1,25 +1,29 @@
 """Who am I, and who are the others? A task's name, its cluster and its server's settings."""
 
 import argparse
+import atexit
 import contextlib
 import dataclasses
 import functools
+import gc
 import os
 import sys
 from pathlib import Path
 
-from common import fail, quick_import
+from common import fail
 from common import flags as command_line
 from common.launch import addresses
-from common.launch.converters import number
-from common.launch.example import example_of, in_folder
+from common.launch import converters as to
 from common.training import results
 
-with quick_import():
-    import tensorflow.compat.v1 as tf
+gc.disable()  # it takes a quarter of this import's time, and most of the time to exit
+import tensorflow.compat.v1 as tf
 
-PS_HOSTS = "localhost:2222"
-WORKER_HOSTS = "localhost:2223,localhost:2224"
+gc.freeze()
+gc.enable()
+atexit.register(gc.freeze)
+
+HOSTS = {"ps": ["localhost:2222"], "worker": ["localhost:2223", "localhost:2224"]}
 
 # gRPC would send even localhost traffic through a proxy and hang there.
 for _name in ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy"):
@@ -55,28 +59,28 @@ class Task:
         """
         folder = Path(sys.argv[0]).resolve().parent
         if defaults is None:
+            from common.launch.example import example_of
+
             defaults, _ = example_of(folder / "worker.py")
-        defaults = in_folder(defaults, folder)
-        parser = command_line.parser(defaults, f"One {job} of {folder.name}.")
-        workers = WORKER_HOSTS.split(",")[0] if defaults.get("workers") == 1 else WORKER_HOSTS
-        index = number(int, 0)
-        parser.add_argument("--job_name", choices=("ps", "worker"), help=f"(default: {job})")
-        parser.add_argument("--task_index", type=index, metavar="K", help="(default: 0)")
-        for key, hosts in (("ps", PS_HOSTS), ("worker", workers)):
-            text = f"host:port,... (default: {hosts})"
-            parser.add_argument(f"--{key}_hosts", metavar="HOSTS", help=text)
+        parser = command_line.parser(defaults, f"One {job} of {folder.name}.", folder)
         parser.usage = f"{sys.argv[0]} [flags]"
+        one = defaults.get("workers") == 1
+        hosts = HOSTS | {"worker": HOSTS["worker"][:1]} if one else HOSTS
+        parser.add_argument("--job_name", choices=("ps", "worker"), help=f"(default: {job})")
+        parser.add_argument("--task_index", type=to.WHOLE, metavar="K", help="(default: 0)")
+        for key, listed in hosts.items():
+            text = f"host:port,... (default: {','.join(listed)})"
+            parser.add_argument(f"--{key}_hosts", metavar="HOSTS", type=to.listed(str), help=text)
         flags = parser.parse_args()
         if defaults.get("ps", 1) == 0:
             task = cls("worker", 0, {}, flags)
         else:
-            task = cls._find(job, {"ps": PS_HOSTS.split(","), "worker": workers.split(",")}, flags)
+            task = cls._find(job, hosts, flags)
             flags.workers, flags.ps = len(task.hosts["worker"]), len(task.hosts["ps"])
         command_line.check(flags, defaults, parser)
-        if flags.results is None:
-            flags.results = str(folder / "results" / f"{results.now()}-{job}-{task.index}")
-        if flags.checkpoint_dir is None:
-            flags.checkpoint_dir = str(Path(flags.results) / "checkpoints")
+        name = f"{results.now()}-{job}-{task.index}"
+        flags.results = flags.results or str(folder / "results" / name)
+        flags.checkpoint_dir = flags.checkpoint_dir or str(Path(flags.results) / "checkpoints")
         # All sessions of a process share the threads that the first one asks for; it may be one of
         # TensorFlow's own, which looks here. It is too late where TensorFlow was used before.
         threads = task.config.intra_op_parallelism_threads
@@ -92,20 +96,18 @@ class Task:
             from common.launch import tf_config
 
             hosts, name, index = tf_config.parse(os.environ["TF_CONFIG"], job)
-        hosts |= {key: value.split(",") for key, value in said.items() if value is not None}
+        hosts = hosts | {key: listed for key, listed in said.items() if listed is not None}
         name = flags.job_name or name
         index = index if flags.task_index is None else flags.task_index
         if name != job:
             fail(f"this script is the {job}'s, but the task is a {name}: start {name}.py for it")
-        for key, listed in hosts.items():
-            for address in listed:
-                host, _, port = address.rpartition(":")
-                if not (host and port.isdigit() and 0 < int(port) < 65536):
-                    source = "TF_CONFIG" if said[key] is None else f"--{key}_hosts"
-                    fail(f"{source}: {address!r} is not host:port")
-        everyone = [address for listed in hosts.values() for address in listed]
-        for address in everyone:
-            if everyone.count(address) > 1:
+        everyone = [(key, address) for key, listed in hosts.items() for address in listed]
+        for k, (key, address) in enumerate(everyone):
+            host, _, port = address.rpartition(":")
+            if not (host and port.isdigit() and 0 < int(port) < 65536):
+                source = "TF_CONFIG" if said[key] is None else f"--{key}_hosts"
+                fail(f"{source}: {address!r} is not host:port")
+            if address in [other for _, other in everyone[:k]]:
                 fail(f"two tasks have the same address {address}: give each its own")
         if index >= len(hosts[name]):
             source = "TF_CONFIG" if flags.task_index is None else "--task_index"
@@ -124,10 +126,6 @@ class Task:
     def is_chief(self) -> bool:
         """The chief initialises the global parameters, saves checkpoints and evaluates."""
         return self.job == "worker" and self.index == 0
-
-    @property
-    def workers(self) -> int:
-        return len(self.hosts["worker"]) if self.hosts else 1
 
     @property
     def cluster(self) -> tf.train.ClusterSpec:
@@ -152,9 +150,10 @@ class Task:
             config.device_count["GPU"] = 0  # its memory is the machine's
         tasks_here = getattr(self.flags, "threads", None) or 1
         if self.hosts:
-            everyone = [address for addresses in self.hosts.values() for address in addresses]
-            here = self.address.rpartition(":")[0]
-            tasks_here = sum(address.rpartition(":")[0] == here for address in everyone)
+            everyone = [
+                address.rpartition(":")[0] for job in self.hosts.values() for address in job
+            ]
+            tasks_here = everyone.count(self.address.rpartition(":")[0])
             config.device_filters.extend(["/job:ps"] if self.job == "worker" else [])
             config.device_filters.append(self.device)
         config.intra_op_parallelism_threads = max(1, cores() // tasks_here)

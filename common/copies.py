@@ -8,7 +8,7 @@ import functools
 
 import tensorflow.compat.v1 as tf
 
-from common.training import clocks
+from common.training import measure
 
 
 def _by_device(params) -> dict[str, list[int]]:
@@ -28,22 +28,17 @@ def _shaped(flat: tf.Tensor, params) -> list[tf.Tensor]:
 
 
 def pull(params: list[tf.Variable], global_step: tf.Variable, after: tf.Tensor | None = None):
-    """w <- w~: one transfer from each ps.
-
-    Args:
-        params: the global parameters.
-        global_step: the count of their updates.
-        after: a tensor on a ps to wait for before anything is read.
+    """w <- w~: one transfer from each ps, once `after`, a tensor on a ps, is there.
 
     Returns:
-        w, the parameters' values on the current device, in the same order and shapes; and
-        pulled_at, how many updates had been counted just before they were read (int64, stays on
-        its ps). On a ps with one thread w holds exactly these: a count and its update run back to
-        back, and so do the reads here. With several threads, or several ps, they may overlap.
+        w, the values of `params` on the current device, in their order and shapes; and pulled_at,
+        how many updates had been counted just before they were read (int64, stays on its ps). On
+        one ps with one thread w holds exactly these updates: a count and its update run back to
+        back, and so do the reads here. With several they may overlap.
     """
     first = [] if after is None else [after]
     with tf.device(global_step.device), tf.control_dependencies(first):
-        read_at = clocks.now(first)
+        read_at = measure.now(first)
         with tf.control_dependencies([read_at]):
             pulled_at = global_step.read_value()
     w: list = [None] * len(params)
@@ -57,15 +52,15 @@ def pull(params: list[tf.Variable], global_step: tf.Variable, after: tf.Tensor |
             sent = _flat([there[i] for i in indices])
         arrived[place] = tf.identity(sent)
     alone = [] if pulled_at.device in arrived else [pulled_at]  # a ps that holds the count only
-    arrived_at = clocks.now([*arrived.values(), *alone])
+    arrived_at = measure.now([*arrived.values(), *alone])
     with tf.control_dependencies([arrived_at]):  # noted before the computing keeps all threads busy
         for place, indices in _by_device(params).items():
             here = [params[i] for i in indices]
             for i, value in zip(indices, _shaped(arrived[place], here), strict=True):
                 w[i] = value
     for tensor in (pulled_at, *first):
-        clocks.note("read", tensor, read_at)
-        clocks.note("arrived", tensor, arrived_at)
+        measure.note("read", tensor, read_at)
+        measure.note("arrived", tensor, arrived_at)
     for value, original in zip(w, there):
         tf.add_to_collection(f"sent/{value.name}", original)
     return w, pulled_at
@@ -80,14 +75,13 @@ def send(values: list[tf.Tensor], params: list, device: str = "") -> list[tf.Ten
     """One transfer to each ps; it changes nothing there.
 
     Args:
-        values: one for each parameter, of its shape.
-        params: the global parameters.
+        values: one for each of `params`, of its shape.
         device: where all values go; without it, each goes where its parameter is.
 
     Returns:
         The values as they have arrived.
     """
-    computed_at = clocks.now(values)
+    computed_at = measure.now(values)
     arrived: list = [None] * len(params)
     places = {device: list(range(len(params)))} if device else _by_device(params)
     for place, indices in places.items():
@@ -98,19 +92,16 @@ def send(values: list[tf.Tensor], params: list, device: str = "") -> list[tf.Ten
         for i, value in zip(indices, parts, strict=True):
             arrived[i] = value
     for value in arrived:
-        clocks.note("computed", value, computed_at)
+        measure.note("computed", value, computed_at)
     return arrived
 
 
 def local(params: list[tf.Variable], value: float = 0.0) -> list[tf.Variable]:
     """Variables of this task's own, one of each parameter's shape, on the current device.
 
-    Call it inside `with tf.device(task.device)`: on a ps they would be one set for all workers.
     They are local variables: each worker initialises its own, and no checkpoint holds them. A
-    failure of a ps, or of this worker, resets them to `value`.
-
-    Raises:
-        ValueError: on a ps.
+    failure of a ps, or of this worker, resets them to `value`. On a ps, where they would be one set
+    for all workers, it raises ValueError.
     """
     own = [
         tf.Variable(

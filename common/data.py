@@ -1,81 +1,44 @@
-"""The data: what it is, where it comes from, which part of it a worker sees."""
+"""The data: which part of it a worker sees, and how its batches are drawn."""
 
-import math
 import time
 
 import numpy as np
+import tensorflow.compat.v1 as tf
 
-from common import datasets, fail
-
-
-def is_known(flags) -> bool:
-    """Whether `--data` is ours to read: a known name or an .npz, not a file of the example's."""
-    return flags.data in datasets.KNOWN or flags.data.endswith(".npz")
-
-
-def describe(flags) -> datasets.Description:
-    """Shape, classes and size of `--data`; of an .npz, from its arrays."""
-    if flags.data in datasets.KNOWN:
-        return datasets.KNOWN[flags.data]
-    return datasets.reader(flags.data).describe(flags.data)
+from common import datasets
 
 
 def load(flags, part: str, worker: int = 0, workers: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """One worker's shard of the training set, or of the test set.
 
     Args:
-        flags: the command line (`data`, `seed`).
+        flags: the command line.
         part: `train` or `test`.
         worker: whose shard: examples worker, worker + workers, worker + 2 workers, ...
         workers: how many share the set.
 
     Returns:
-        x [examples, ...] (float32; of downloaded images the bytes, see `scaled`) and labels
-        [examples], int64.
+        x [examples, ...] (float32; of downloaded images the bytes) and labels [examples], int64.
     """
     x, labels = datasets.reader(flags.data).load(flags, part)
     return np.ascontiguousarray(x[worker::workers]), labels[worker::workers].astype(np.int64)
 
 
-def scaled(x):
-    """Floats in [0, 1] of the bytes of an image; anything else as it is (NumPy or TensorFlow)."""
-    if x.dtype == np.uint8:
-        return x.astype(np.float32) / 255
-    return x
-
-
-def image(example: tuple[int, ...]) -> tuple[int, int, int]:
-    """Height, width and channels of an example; a flat one is a square picture.
-
-    Raises:
-        SystemExit: with one sentence, where it is no image.
-    """
-    if len(example) == 3:
-        return example
-    if len(example) == 2:
-        return (*example, 1)
-    side = math.isqrt(math.prod(example))
-    if side * side != math.prod(example):
-        fail(f"--model cnn needs images; an example of this data has the shape {list(example)}")
-    return side, side, 1
+def scaled(x: tf.Tensor) -> tf.Tensor:
+    """Floats in [0, 1] of the bytes of an image; anything else as it is."""
+    return tf.cast(x, tf.float32) / 255 if x.dtype == tf.uint8 else x
 
 
 def batches(flags, worker: int = 0, workers: int = 1):
     """This worker's shard of `--data` as a `tf.data` pipeline on the current device.
 
-    The examples rest in a local variable; the pipeline deals out their numbers, shuffled anew in
+    The examples rest in a local variable; the pipeline deals out their numbers, shuffled again in
     every epoch (in order with `--batch_size 0`), and a batch is gathered by them.
-
-    Args:
-        flags: the command line (`data`, `batch_size`, `seed`, `delay`).
-        worker: whose shard, of `workers`.
 
     Returns:
         A function without arguments that makes the tensors of a fresh batch, x [batch, ...] and
         labels [batch]; inside a loop, fresh in each iteration.
     """
-    import tensorflow.compat.v1 as tf  # here, since the launcher uses this module without it
-
     x, labels = load(flags, "train", worker, workers)
     size = flags.batch_size or len(labels)
     # Made by a function that runs in this process: a constant would travel inside the graph.
@@ -93,10 +56,7 @@ def batches(flags, worker: int = 0, workers: int = 1):
 
     def next_batch():
         chosen = next_numbers()
-        batch = tf.gather(all_x, chosen)
-        if batch.dtype == tf.uint8:
-            batch = tf.cast(batch, tf.float32) / 255
-        return batch, tf.gather(all_labels, chosen)
+        return scaled(tf.gather(all_x, chosen)), tf.gather(all_labels, chosen)
 
     return next_batch
 
@@ -108,8 +68,6 @@ def pipeline(dataset, flags, worker: int = 0):
     in the thread it runs in: to go on in another one, as `iterator.get_next()` does, costs as much
     as a small gradient.
     """
-    import tensorflow.compat.v1 as tf
-
     options = tf.data.Options()
     options.threading.private_threadpool_size = 1
     options.autotune.enabled = False
@@ -138,7 +96,6 @@ def _shuffled(examples: int, size: int, seed: int):
     A whole epoch is shuffled at once: dealt out one by one, numbers take a good part of a small
     step's time.
     """
-    import tensorflow.compat.v1 as tf
 
     def shuffled(epoch):
         numbers = tf.range(examples, dtype=tf.int64)

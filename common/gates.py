@@ -53,7 +53,9 @@ def leave_when_all_have(task, server: tf.train.Server) -> None:
 
     `server.join()` would never return, since TensorFlow has no call that ends a server.
     """
-    gates = [Gate(f"left-{task.index}-{worker}", task.index) for worker in range(task.workers)]
+    gates = [
+        Gate(f"left-{task.index}-{worker}", task.index) for worker in range(task.flags.workers)
+    ]
     print(f"{task.name} serves at {task.address}", flush=True)
     with tf.Session(server.target, config=task.config) as session:
         for worker, gate in enumerate(gates):

@@ -10,7 +10,7 @@ import math
 
 import tensorflow.compat.v1 as tf
 
-from common import data
+from common import datasets
 
 
 def _dense_shapes(sizes: list[int]) -> list[list[int]]:
@@ -25,13 +25,13 @@ def shapes(flags) -> list[list[int]]:
     of `--hidden` units. `cnn`: two 3x3 convolutions (16 and 32 filters, weights
     [3, 3, in, out]), each followed by 2x2 max pooling, then a dense layer.
     """
-    example, classes, _ = data.describe(flags)
+    example, classes, _ = datasets.describe(flags)
     features = math.prod(example)
     if flags.model == "linear":
         return _dense_shapes([features, classes])
     if flags.model == "mlp":
         return _dense_shapes([features, flags.hidden, classes])
-    height, width, channels = data.image(example)
+    height, width, channels = datasets.image(example)
     pooled = math.ceil(math.ceil(height / 2) / 2) * math.ceil(math.ceil(width / 2) / 2)
     filters = [[3, 3, channels, 16], [16], [3, 3, 16, 32], [32]]
     return filters + _dense_shapes([pooled * 32, classes])
@@ -72,7 +72,7 @@ def logits(model: str, params: list, x: tf.Tensor) -> tf.Tensor:
     """
     if model == "cnn":
         if x.shape.rank != 4:
-            x = tf.reshape(x, [-1, *data.image(tuple(x.shape[1:].as_list()))])
+            x = tf.reshape(x, [-1, *datasets.image(tuple(x.shape[1:].as_list()))])
         for filters, biases in (params[0:2], params[2:4]):
             x = tf.nn.relu(tf.nn.conv2d(x, filters, strides=1, padding="SAME") + biases)
             x = tf.nn.max_pool2d(x, 2, 2, "SAME")
@@ -85,22 +85,16 @@ def logits(model: str, params: list, x: tf.Tensor) -> tf.Tensor:
     return x
 
 
-def loss(model: str, params: list, batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-    """The mean softmax cross-entropy of a batch (x [batch, ...], labels [batch]), a scalar."""
-    x, labels = batch
-    output = logits(model, params, x)
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=output)
-    return tf.reduce_mean(losses)
-
-
 def gradients(model: str, params: list, batch) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """The loss of a batch at `params`, and its gradient with respect to each of them."""
-    value = loss(model, params, batch)
-    return value, tf.gradients(value, params)
+    """The mean loss of a batch (x [batch, ...], labels [batch]) at `params`, a scalar, and its
+    gradient with respect to each of them."""
+    loss = tf.reduce_mean(evaluate(model, params, *batch)["loss"])
+    return loss, tf.gradients(loss, params)
 
 
 def evaluate(model: str, params: list, x: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
-    """What is measured of each test example: `accuracy` (1 or 0) and `loss`, [batch] each."""
+    """What is measured of each example: `accuracy` (1 or 0), and `loss`, the softmax
+    cross-entropy; [batch] each."""
     output = logits(model, params, x)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=output)
     return {"accuracy": tf.equal(tf.argmax(output, 1), labels), "loss": losses}

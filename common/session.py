@@ -2,26 +2,28 @@
 together with the others, to recover, and to stop together."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from common import data, models
-from common.training import clocks, graphs, logs, results
+from common.training import graphs, logs, measure, results
 from common.training.evaluation import Evaluation
+from common.training.loop import Session
 from common.training.recovery import SessionCreator, check_checkpoint
-from common.training.steps import Notes, Replica, Session, Step
+from common.training.steps import Notes, Replica, Step
 from common.training.together import StartAndStop
 
 
 def updates_so_far(global_step: tf.Variable) -> tf.Tensor:
     """How many updates there have been (int64 scalar), where nothing is pulled."""
     with tf.device(global_step.device):
-        read_at = clocks.now([])
+        read_at = measure.now([])
         with tf.control_dependencies([read_at]):
             count = global_step.read_value()
-    clocks.note("read", count, read_at)
+    measure.note("read", count, read_at)
     return count
 
 
@@ -36,10 +38,7 @@ def next_update(global_step: tf.Variable, flags, after: Sequence[tf.Tensor]) -> 
     Inside, an operation goes to the ps that holds its operands; compute before what can be computed
     before, so that the update follows its number at once.
 
-    Args:
-        global_step: the counter, int64, on a ps.
-        flags: the command line (`steps`).
-        after: what the update is made of, arrived where it is applied.
+    `after` is what the update is made of, arrived where it is applied.
 
     Yields:
         The number: how many updates were counted before this one, int64 scalar.
@@ -50,15 +49,15 @@ def next_update(global_step: tf.Variable, flags, after: Sequence[tf.Tensor]) -> 
         return op.device or (places[0] if places else global_step.device)
 
     with tf.device(global_step.device):
-        counted_at = clocks.now([tf.group(*after)])  # a group waits for each ps with one message
+        counted_at = measure.now([tf.group(*after)])  # a group waits for each ps with one message
         with tf.control_dependencies([counted_at]):
             number = tf.raw_ops.ResourceCountUpTo(
                 resource=global_step.handle, limit=flags.steps, T=tf.int64
             )
-    clocks.note("counted", number, counted_at)
-    computed_at = clocks.noted("computed", after[0])
+    measure.note("counted", number, counted_at)
+    computed_at = measure.noted("computed", after[0])
     if computed_at is not None:
-        clocks.note("computed", number, computed_at)
+        measure.note("computed", number, computed_at)
     with tf.device(beside_operands), tf.control_dependencies([number]):
         yield number
 
@@ -70,7 +69,8 @@ def training(
     step: tf.Operation,
     *,
     loss: tf.Tensor,
-    number: tf.Tensor,
+    number: tf.Tensor | None = None,
+    token: tf.Tensor | None = None,
     pulled_at: tf.Tensor | None = None,
     replicas: Sequence[dict] = (),
     rounds=None,
@@ -87,8 +87,7 @@ def training(
         task: who this process is.
         server: its server, or None without a cluster.
         step: what the loop runs; it trains `tf.trainable_variables()`, the global parameters.
-        loss: of the step, scalar.
-        number: of the step's update (`next_update`); in a synchronous scheme the token.
+        loss, number: of the step, scalars; a synchronous scheme has a `token` instead of a number.
         pulled_at: how many updates the parameters held that the step started from; without it,
             all that were made.
         replicas: further threads or towers in this process: a dictionary of `step`, `loss`,
@@ -113,8 +112,8 @@ def training(
     flags = task.flags
     folder = results.create(flags.results)
     params = tf.trainable_variables()
-    first = Replica(step, loss, number, pulled_at)
-    everyone = [first, *(Replica(**replica) for replica in replicas)]
+    number = token if number is None else number
+    everyone = [Replica(step, loss, number, pulled_at), *(Replica(**each) for each in replicas)]
     if rounds is None:
         for each in everyone:
             graphs.check_updates(params, each.step, each.number)
@@ -146,13 +145,9 @@ def training(
     ]
     if task.is_chief:
         check_checkpoint(flags.checkpoint_dir)
-        evaluation = Evaluation(
-            task,
-            params,
-            evaluate or (lambda w, x, labels: models.evaluate(flags.model, w, x, labels)),
-            test or data.load(flags, "test"),
-            together.stop,
-        )
+        evaluate = evaluate or functools.partial(models.evaluate, flags.model)
+        test = test or data.load(flags, "test")
+        evaluation = Evaluation(task, params, evaluate, test, together.stop)
         all_hooks += [
             tf.train.CheckpointSaverHook(
                 flags.checkpoint_dir, save_secs=1, saver=saver, save_graph_def=False

@@ -341,7 +341,8 @@ def main() -> None:
     }
     print("\n" + table(found))
     if flags.json:
-        results.write(flags.json, lambda path: path.write_text(json.dumps(found, indent=2) + "\n"))
+        text = json.dumps(found, indent=2) + "\n"
+        results.write(flags.json, lambda file: file.write(text.encode()))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from common import cluster, data, models, session
+from common import cluster, data, datasets, models, session
 from common.training.together import StartAndStop
 
 HOGWILD = Path(__file__).resolve().parents[1] / "HogWild" / "worker.py"
@@ -73,7 +73,9 @@ def serve(task: cluster.Task, spec: dict[str, list[str]]) -> None:
         folder = Path(task.flags.results, f"shard-{task.index}")
         folder.mkdir(parents=True)
         os.chdir(folder)
-        for name, array in zip("xy", data.load(task.flags, "train", task.index, task.workers)):
+        for name, array in zip(
+            "xy", data.load(task.flags, "train", task.index, task.flags.workers)
+        ):
             array.tofile(name)
     config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=int(TUNED))
     tf.distribute.Server(spec, task.job, task.index, config=config).join()
@@ -89,7 +91,7 @@ def coordinate(flags, spec: dict[str, list[str]]) -> None:
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
         params = models.create(flags)
-    example, _, size = data.describe(flags)
+    example, _, size = datasets.describe(flags)
     shard = size // len(spec["worker"])
 
     def dataset() -> tf.data.Dataset:  # runs on each worker, in its folder
@@ -108,7 +110,7 @@ def coordinate(flags, spec: dict[str, list[str]]) -> None:
 
     def update(*batch) -> tf.Tensor:
         with tf.GradientTape() as tape:
-            loss = models.loss(flags.model, params, batch)
+            loss = tf.reduce_mean(models.evaluate(flags.model, params, *batch)["loss"])
         for param, grad in zip(params, tape.gradient(loss, params)):
             param.assign_sub(flags.learning_rate * grad)
         return loss

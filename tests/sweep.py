@@ -2,7 +2,7 @@
 
 `.venv/bin/python tests/sweep.py [EXAMPLE ...]` runs each example with its defaults but for the
 rate, a quarter to twice its default, with two and with four workers, and notes what it reached in
-`sweep.json`, which the READMEs quote. It takes about a quarter of an hour.
+`sweep.json`, which the READMEs quote. It takes about 20 minutes.
 """
 
 import json
@@ -16,14 +16,21 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+import formulas  # noqa: E402
+
 from common.launch.example import example_of  # noqa: E402
 
 FOUND = ROOT / "tests" / "sweep.json"
 FACTORS, WORKERS = (0.25, 0.5, 1, 2), (2, 4)
-EXAMPLES = (
-    "HogWild", "AGN", "DOWNPOUR-Easy", "DOWNPOUR", "Dynamic-SGD", "AEASGD", "AEAMSGD",
-    "Synchronous-SGD", "Synchronous-SGD-different-learning-rates", "SAGN",
-)  # fmt: skip
+
+
+def examples() -> list[str]:
+    """The schemes that can have two workers and four, on the same data."""
+    return [
+        name
+        for name, scheme in formulas.SCHEMES.items()
+        if scheme.formula and example_of(ROOT / name / "worker.py")[0]["workers"] == 2
+    ]
 
 
 def accuracy(example: str, rate: float, workers: int) -> float | None:
@@ -42,7 +49,7 @@ def accuracy(example: str, rate: float, workers: int) -> float | None:
 
 def main() -> None:
     found = json.loads(FOUND.read_text()) if FOUND.exists() else {}
-    for example in sys.argv[1:] or EXAMPLES:
+    for example in sys.argv[1:] or examples():
         defaults, _ = example_of(ROOT / example / "worker.py")
         found[example] = {}
         for factor in FACTORS:

@@ -24,13 +24,13 @@ ALONE = HOGWILD | {"workers": 1, "ps": 0}
 
 SHOWN_IN_WORDS = {  # defaults that depend on other things
     "data_url": "the data's publisher",
-    "results": "results/<time> in the example",
+    "results": "results/<time>",
     "checkpoint_dir": "in the results",
     "workers": "one for each GPU; 2 on a machine without",
     "moving_rate": "0.9 / workers",
     "learning_rates": "learning_rate / workers",
     "threads": "processes",
-    "memory_fraction": "as much as it needs",
+    "memory_fraction": "all it needs",
 }
 
 
@@ -149,7 +149,7 @@ MISTAKES = [
     ("HogWild", "--delay 1", "--delay", "K:SECONDS", "'1'"),
     ("HogWild", "--delay 0:0.1,", "--delay", "K:SECONDS"),
     ("HogWild", "--delay 7:0.1", "--delay 7", "the last worker is 1"),
-    ("HogWild", "--target_accuracy 1.5", "--target_accuracy 1.5", "at most 1"),
+    ("HogWild", "--target_accuracy 1.5", "--target_accuracy", "at most 1", "'1.5'"),
     ("HogWild", "--target_accuracy 0", "--target_accuracy", "above 0"),
     ("HogWild", "--data nosuch", "--data", "digits, mnist,", "PATH.npz", "'nosuch'"),
     ("HogWild", "--data missing.npz", "--data", "no file", "here/missing.npz"),
@@ -159,11 +159,11 @@ MISTAKES = [
     ("HogWild", "--timeout 0", "--timeout", "above 0"),
     ("HogWild", "--ps 0", "--ps 0", "needs a parameter server"),
     ("HogWild", "--threads 0", "--threads", "1 or more", "'0'"),
-    ("HogWild", "--threads 2 --ps 1", "--threads 2", "leave out --ps"),
-    ("HogWild", "--threads 2 --workers=2", "--threads 2", "leave out --workers"),
+    ("HogWild", "--threads 2 --ps 1", "--threads 2", "leave --ps out"),
+    ("HogWild", "--threads 2 --workers=2", "--threads 2", "leave --workers out"),
     ("AEASGD", "--moving_rate -0.1", "--moving_rate", "0 or more", "'-0.1'"),
-    ("AEAMSGD", "--moving_rate 1.5", "--moving_rate 1.5", "at most 1"),
-    ("AEAMSGD", "--momentum 1", "--momentum 1", "below 1"),
+    ("AEAMSGD", "--moving_rate 1.5", "--moving_rate", "at most 1", "'1.5'"),
+    ("AEAMSGD", "--momentum 1", "--momentum", "below 1", "'1'"),
     ("Synchronous-SGD", "--backup_workers 2", "--backup_workers 2", "below --workers, 2"),
     ("Synchronous-SGD", "--backup_workers -1", "--backup_workers", "0 or more"),
     ("Synchronous-SGD-different-learning-rates", "--learning_rates 0.1", "1 of them", "2"),
@@ -177,7 +177,7 @@ MISTAKES = [
     ("SAGN", "--window 0", "--window", "1 or more", "'0'"),
     ("Multiple-GPUs-Single-Machine", "--mode both", "asynchronous, synchronous, towers", "'both'"),
     ("Multiple-GPUs-Single-Machine", "--mode towers --ps 1", "one process", "leave --ps out"),
-    ("Multiple-GPUs-Single-Machine", "--memory_fraction 2", "--memory_fraction 2", "at most 1"),
+    ("Multiple-GPUs-Single-Machine", "--memory_fraction 2", "--memory_fraction", "at most 1"),
     ("Distributed-Setup", "--workers 2", "--workers 2", "one worker", "HogWild"),
     ("Non-Distributed-Setup", "--ps 1", "--ps 1", "no parameter server"),
     ("Non-Distributed-Setup", "--workers 2", "--workers 2", "one worker"),
@@ -406,7 +406,7 @@ def test_a_task_that_is_told_nothing_is_the_first_of_its_job_on_localhost(task):
     worker, ps = task("worker"), task("ps")
     assert (worker.job, worker.index, worker.hosts) == ("worker", 0, hosts)
     assert (ps.job, ps.index, ps.hosts) == ("ps", 0, hosts)
-    assert (worker.flags.workers, worker.flags.ps, worker.workers) == (2, 1, 2)
+    assert (worker.flags.workers, worker.flags.ps) == (2, 1)
     assert worker.flags.checkpoint_dir == worker.flags.results + "/checkpoints"
     assert worker.flags.results.startswith(str(ROOT / "HogWild" / "results"))
     single = task("worker", defaults=HOGWILD | {"workers": 1})
@@ -429,7 +429,7 @@ def test_devices_and_filters(task):
     assert list(ps.config.device_filters) == ["/job:ps/task:1"]
 
     alone = task("worker", defaults=ALONE)
-    assert (alone.hosts, alone.device, alone.is_chief, alone.workers) == ({}, "", True, 1)
+    assert (alone.hosts, alone.device, alone.is_chief) == ({}, "", True)
     assert not alone.config.device_filters
 
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from common.launch import network, record
-from common.training import clocks
+from common.training import measure
 from common.training.several import copies
 from common.training.steps import Replica, Step
 
@@ -43,13 +43,13 @@ def step_of(limit: int, ps: str = "", worker: str = "", fault: int = -1, resourc
         here = tf.stack([tf.cast(value, tf.float64) for value in (kept, drawn)])
     with tf.device(ps):
         arrived = tf.identity(made)
-        counted_at = clocks.now([arrived])
+        counted_at = measure.now([arrived])
         with tf.control_dependencies([counted_at]):
             number = tf.raw_ops.ResourceCountUpTo(resource=count.handle, limit=limit, T=tf.int64)
         with tf.control_dependencies([tf.debugging.Assert(tf.not_equal(number, fault), [number])]):
             put = v.assign(arrived)
         there = tf.stack([tf.cast(value, tf.float64) for value in (pulled, number)])
-    clocks.note("counted", number, counted_at)
+    measure.note("counted", number, counted_at)
     inits = [v.initializer, count.initializer, k.initializer, numbers.initializer]
     return tf.group(put, kept), [there, here], number, inits
 
@@ -208,7 +208,7 @@ def counting(tmp_path, amount, more=lambda step, now: ()):
     with tf.control_dependencies([made]):
         now = k.read_value()
         number = tf.cast(now, tf.int64) - 1
-        clocks.note("counted", number, clocks.now([number]))
+        measure.note("counted", number, measure.now([number]))
     step = tf.group(now)
     made = more(step, now)
     training = Step(task, 0, [Replica(step, now, number)])

@@ -1,7 +1,10 @@
 """The data sets: a module for each kind of source, imported when it is asked for."""
 
 import importlib
+import math
 from typing import NamedTuple
+
+from common import fail
 
 
 class Description(NamedTuple):
@@ -14,10 +17,10 @@ class Description(NamedTuple):
 
 KNOWN = {
     "digits": Description((8, 8), 10, 1437),
-    "synthetic": Description((784,), 10, 60_000),
     "mnist": Description((28, 28), 10, 60_000),
     "fashion_mnist": Description((28, 28), 10, 60_000),
     "cifar10": Description((32, 32, 3), 10, 50_000),
+    "synthetic": Description((784,), 10, 60_000),
 }
 
 
@@ -25,3 +28,25 @@ def reader(data: str):
     """The module that reads `--data`: its `load(flags, part)` returns x and labels."""
     name = "mnist" if data == "fashion_mnist" else data  # the same format
     return importlib.import_module(f"common.datasets.{name if data in KNOWN else 'npz'}")
+
+
+def is_known(flags) -> bool:
+    """Whether `--data` is ours to read: a known name or an .npz, not a file of the example's."""
+    return flags.data in KNOWN or flags.data.endswith(".npz")
+
+
+def describe(flags) -> Description:
+    """Shape, classes and size of `--data`; of an .npz, from its arrays."""
+    return KNOWN[flags.data] if flags.data in KNOWN else reader(flags.data).describe(flags.data)
+
+
+def image(example: tuple[int, ...]) -> tuple[int, int, int]:
+    """Height, width and channels of an example; a flat one is a square picture."""
+    if len(example) == 3:
+        return example
+    if len(example) == 2:
+        return (*example, 1)
+    side = math.isqrt(math.prod(example))
+    if side * side != math.prod(example):
+        fail(f"--model cnn needs images; an example of this data has the shape {list(example)}")
+    return side, side, 1

@@ -6,29 +6,32 @@ import re
 from pathlib import Path
 
 
-def number(kind: type, least: float = -math.inf, strict: bool = False):
-    """A converter: a finite `kind` of at least (`strict`: above) `least`."""
+def number(kind: type, wanted: str, good=lambda value: True):
+    """A converter: an int or a finite float that is `good`, which `wanted` says in words."""
 
     def convert(text: str):
-        wanted = "a whole number" if kind is int else "a number"
-        if least > -math.inf:
-            wanted += f" above {least:g}" if strict else f", {least:g} or more"
         try:
             value = kind(text)
         except ValueError:
             value = math.nan
-        most = 2**53 if kind is int else math.inf
-        good = value > least if strict else value >= least  # not of NaN
-        if not (good and -most < value < most):
+        if not (abs(value) < 2**53 and good(value)):  # not of NaN
             raise argparse.ArgumentTypeError(f"must be {wanted}, not {text!r}")
         return value
 
     return convert
 
 
-def numbers(kind: type, least: float = -math.inf, strict: bool = False):
+COUNT = number(int, "a whole number, 1 or more", lambda value: value >= 1)
+WHOLE = number(int, "a whole number, 0 or more", lambda value: value >= 0)
+POSITIVE = number(float, "a number above 0", lambda value: value > 0)
+SHARE = number(float, "a number above 0, at most 1", lambda value: 0 < value <= 1)
+ZERO_TO_ONE = number(float, "0 or more and at most 1", lambda value: 0 <= value <= 1)
+BELOW_ONE = number(float, "0 or more and below 1", lambda value: 0 <= value < 1)
+
+
+def listed(convert):
     """A converter: `0.1,0.2` -> [0.1, 0.2]."""
-    return lambda text: [number(kind, least, strict)(part) for part in text.split(",")]
+    return lambda text: [convert(part) for part in text.split(",")]
 
 
 def choice(known: tuple[str, ...]):

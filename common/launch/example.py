@@ -15,13 +15,5 @@ def example_of(script: Path) -> tuple[dict, str]:
                 defaults = ast.literal_eval(node.value)
             except ValueError:
                 break
-            return in_folder(defaults, script.absolute().parent), ast.get_docstring(tree) or ""
+            return defaults, ast.get_docstring(tree) or ""
     fail(f"{script} has no DEFAULTS = {{...}} of literal values: copy that line from an example")
-
-
-def in_folder(defaults: dict, folder: Path) -> dict:
-    """`defaults` with the full path of `--data`, if that is a file: it lies in the folder,
-    wherever the example is started from."""
-    if Path(str(defaults.get("data", ""))).suffix:
-        return defaults | {"data": str(folder / defaults["data"])}
-    return defaults

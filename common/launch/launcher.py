@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from common import data, fail, flags
+from common import datasets, fail, flags
 from common.launch import addresses, network, prepare, record
 from common.launch.example import example_of
 from common.launch.processes import Group, Process, describe_exit
@@ -57,7 +57,8 @@ def checked(arguments: list[str]) -> "Run":
     if script is None:
         fail(f"{folder} holds no worker.py and no train.py: it is no example folder")
     defaults, description = example_of(script)
-    parser = flags.parser(defaults, f"{description}\n\nbash {folder.name}/run.sh [flags]")
+    text = f"{description}\n\nbash {folder.name}/run.sh [flags]"
+    parser = flags.parser(defaults, text, folder)
     options = parser.parse_args(arguments[1:])
     flags.check(options, defaults, parser)
     if options.results is None:
@@ -178,9 +179,9 @@ class Run:
             for t in self.tasks
             for i in (range(self.replicas) if t.job == "worker" and not t.index else [t.index])
         ]
-        size = data.describe(self.options).size if data.is_known(self.options) else 0
+        size = datasets.describe(self.options).size if datasets.is_known(self.options) else 0
         found = record.summarise(self.where, self.folder.name, vars(self.options), tasks, size)
         plots.curves(self.where, found)
         text = json.dumps(found, indent=2) + "\n"
-        write(self.where / "summary.json", lambda path: path.write_text(text))
+        write(self.where / "summary.json", lambda file: file.write(text.encode()))
         screen.table(found, self.where)

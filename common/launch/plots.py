@@ -47,7 +47,7 @@ def curves(folder: Path, summary: dict) -> None:
             f"{summary['global_step']:,} updates, {summary['test_accuracy']:.1%} test accuracy",
             fontweight="bold",
         )
-        results.write(folder / "curves.png", lambda path: figure.savefig(path, format="png"))
+        results.write(folder / "curves.png", lambda file: figure.savefig(file, format="png"))
         plt.close(figure)
 
 

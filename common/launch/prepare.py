@@ -2,7 +2,7 @@
 
 import math
 
-from common import data, fail
+from common import datasets, fail
 from common.datasets import download
 
 
@@ -23,12 +23,12 @@ def check(flags) -> None:
     Raises:
         SystemExit: with one sentence, where the data does not fit the flags.
     """
-    if not data.is_known(flags):
+    if not datasets.is_known(flags):
         return
-    example, _, size = data.describe(flags)
+    example, _, size = datasets.describe(flags)
     if math.prod(example) == 0:
         fail(f"--data {flags.data}: an example has the shape {list(example)}")
     if flags.model == "cnn":
-        data.image(example)
+        datasets.image(example)
     if flags.workers > size:
         fail(f"--workers {flags.workers}: the training set has only {size} examples to share out")

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from common import data
+from common import datasets
 from common.launch import gpus, record
 from common.training import results
 
@@ -22,8 +22,8 @@ class Screen:
         self._from = None
         self._printed = [0.0] * options.workers
         self._window = getattr(options, "window", 1)
-        whole = not options.batch_size and data.is_known(options)
-        self._size = data.describe(options).size if whole else 0
+        whole = not options.batch_size and datasets.is_known(options)
+        self._size = datasets.describe(options).size if whole else 0
         self._console = Console(highlight=False, soft_wrap=True)
         self._progress = Progress(
             TextColumn("global step {task.completed:>6.0f}/{task.total:.0f}"),

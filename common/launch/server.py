@@ -13,7 +13,7 @@ import signal
 from common import fail
 from common.flags import Parser
 from common.launch import addresses
-from common.launch.converters import number
+from common.launch.converters import WHOLE
 
 
 def cluster_spec(text: str) -> dict[str, list[str]]:
@@ -54,7 +54,7 @@ def main() -> None:
         "--cluster_spec", type=cluster_spec, metavar="SPEC", required=True, help=text
     )
     parser.add_argument("--job_name", metavar="JOB", required=True, help="this server's job")
-    parser.add_argument("--task_index", type=number(int, 0), metavar="K", default=0,
+    parser.add_argument("--task_index", type=WHOLE, metavar="K", default=0,
                         help="its number within the job, from 0 (default: 0)")  # fmt: skip
     flags = parser.parse_args()
     jobs, job, index = flags.cluster_spec, flags.job_name, flags.task_index

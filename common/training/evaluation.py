@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -12,11 +13,7 @@ from common.training import results
 
 
 class Evaluation(tf.train.SessionRunHook):
-    """Now and then during training, and at its end.
-
-    Little of the chief's time goes there: a large test set is sampled (every k-th example) until
-    the end.
-    """
+    """Now and then during training, on a sample of the test set; at the end, on all of it."""
 
     def __init__(
         self,
@@ -26,22 +23,15 @@ class Evaluation(tf.train.SessionRunHook):
         test: tuple[np.ndarray, np.ndarray],
         reached: Callable[[tf.Session], None],
     ):
-        """
-        Args:
-            task: this process.
-            params: the global parameters.
-            evaluate: from (parameters, x, labels), tensors, to what is measured of each example:
-                name -> [batch]; `accuracy` and `loss` among them.
-            test: x [examples, ...] and labels [examples, ...] of the test set.
-            reached: called with the raw session when `--target_accuracy` is reached.
-        """
+        """`evaluate` and `test` are those of `session.training`; `reached` is called with the
+        session when the test accuracy is `--target_accuracy`."""
         self._task, self._params, self._test, self._reached = task, params, test, reached
-        x, labels = data.scaled(test[0][:1]), test[1]
+        x, labels = test
         with tf.device(task.device):
             self._x = tf.placeholder(x.dtype, [None, *x.shape[1:]])
             self._labels = tf.placeholder(labels.dtype, [None, *labels.shape[1:]])
             w, _ = copies.pull(params, tf.train.get_global_step())
-            measured = evaluate(w, self._x, self._labels)
+            measured = evaluate(w, data.scaled(self._x), self._labels)
             missing = {"accuracy", "loss"} - set(measured)
             if missing:
                 raise ValueError(f"evaluate returns no {' and no '.join(sorted(missing))}")
@@ -73,7 +63,7 @@ class Evaluation(tf.train.SessionRunHook):
         found["global_step"] = int(session.run(self._global_step))
         for i in range(0, len(labels), 1000):
             part = slice(i, i + 1000)
-            feed = {self._x: data.scaled(x[part]), self._labels: labels[part]}
+            feed = {self._x: x[part], self._labels: labels[part]}
             for name, value in session.run(self._sums, feed).items():
                 found[name] += float(value) / len(labels)
         results.note_evaluation(self._task.flags.results, found)
@@ -86,8 +76,8 @@ class Evaluation(tf.train.SessionRunHook):
             results.diverged(self._task, "the loss on the test set")
         step = found["global_step"]
         saver.save(session, f"{flags.checkpoint_dir}/model.ckpt", step, write_meta_graph=False)
-        names = [param.op.name for param in self._params]
-        values = session.run(self._params)
-        results.save_parameters(flags.results, dict(zip(names, values, strict=True)))
+        arrays = session.run({param.op.name: param for param in self._params})
+        path = Path(flags.results) / "parameters.npz"
+        results.write(path, lambda file: np.savez(file, **arrays))
         print(f"test accuracy {found['test_accuracy']:.2%} after {step} updates; results in "
               f"{flags.results}", flush=True)  # fmt: skip

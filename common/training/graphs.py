@@ -32,11 +32,6 @@ def is_variable(tensor: tf.Tensor) -> bool:
     return tensor.dtype == tf.resource or tensor.dtype != tensor.dtype.base_dtype
 
 
-def has_state(op: tf.Operation) -> bool:
-    """What is random, reads or writes a variable, a queue, a clock, the data."""
-    return op.op_def.is_stateful or any(map(is_variable, op.inputs))
-
-
 def on_ps(op: tf.Operation) -> bool:
     """Whether it runs on a ps. An operation without a device goes where its variable is."""
     if op.device:
@@ -56,7 +51,10 @@ def check_updates(params: list[tf.Variable], step: tf.Operation, number: tf.Tens
     handles = {param.handle.op if hasattr(param, "handle") else param.op: param for param in params}
     runs = needed([step])
     reads = ("ReadVariableOp", "VariableShape", "ResourceGather", "Identity", "VarIsInitializedOp")
-    after = _that_wait_for(number.op, runs)
+    after = {number.op}  # what runs after the count, itself included
+    for op in number.graph.get_operations():  # each after those that it waits for
+        if op in runs and not after.isdisjoint(behind(op)):
+            after.add(op)
     for op in runs:
         inputs = [(i, t.op) for i, t in enumerate(op.inputs) if t.op in handles and is_variable(t)]
         if not inputs or op.type in reads:
@@ -78,12 +76,3 @@ def check_updates(params: list[tf.Variable], step: tf.Operation, number: tf.Tens
                 f"{astray[0].name} is part of the update of {name}, but is not computed on the ps: "
                 f"write it inside `{inside}`, or under `tf.device({name}.device)`"
             )
-
-
-def _that_wait_for(first: tf.Operation, among: set[tf.Operation]) -> set[tf.Operation]:
-    """Those of `among` that run after `first`, itself included."""
-    found = {first}
-    for op in first.graph.get_operations():  # each after those that it waits for
-        if op in among and any(one in found for one in behind(op)):
-            found.add(op)
-    return found

@@ -9,9 +9,9 @@ from common.training import results
 class SessionCreator(tf.train.SessionCreator):
     """What `MonitoredTrainingSession` uses, with three differences.
 
-    A worker that is not the chief looks every 0.1 s whether the chief has initialised the
-    parameters, not every 30 s; a chief that comes back to parameters that are still alive keeps
-    them instead of returning to the checkpoint; a missing ps is named.
+    A worker looks every 0.1 s whether the chief has initialised the parameters, not every 30 s; a
+    chief that comes back keeps parameters that are still alive, instead of returning to the
+    checkpoint; a missing ps is named.
     """
 
     def __init__(self, task, server, saver):
@@ -34,14 +34,13 @@ class SessionCreator(tf.train.SessionCreator):
         manager = tf.train.SessionManager(
             local_init_op=self._local_init, ready_op=self._ready, recovery_wait_secs=0.1
         )
-        if task.is_chief and not self._alive():
-            return manager.prepare_session(
-                self._target,
-                init_op=self._init,
-                saver=self._saver,
-                checkpoint_dir=task.flags.checkpoint_dir,
-                config=config,
-            )
+        if task.is_chief:
+            with self.connect() as session:
+                missing = session.run(self._ready)
+            if len(missing):
+                return manager.prepare_session(
+                    self._target, self._init, self._saver, task.flags.checkpoint_dir, config=config
+                )
         try:
             return manager.wait_for_session(self._target, config, task.flags.timeout)
         except tf.errors.DeadlineExceededError:
@@ -51,10 +50,6 @@ class SessionCreator(tf.train.SessionCreator):
     def connect(self) -> tf.Session:
         """A session on parameters that are there."""
         return tf.Session(self._target, config=self._task.config)
-
-    def _alive(self) -> bool:
-        with self.connect() as session:
-            return not len(session.run(self._ready))
 
 
 def check_checkpoint(directory: str) -> None:
@@ -67,7 +62,6 @@ def check_checkpoint(directory: str) -> None:
     for variable in tf.global_variables():
         shape = variable.shape.as_list()
         if saved.get(variable.op.name) != shape:
-            fail(
-                f"the checkpoint {newest} is of another model (it has {variable.op.name} "
-                f"{saved.get(variable.op.name)}, not {shape}): name another --checkpoint_dir"
-            )
+            had = saved.get(variable.op.name)
+            fail(f"the checkpoint {newest} is of another model ({variable.op.name} is {had} there, "
+                 f"not {shape}): name another --checkpoint_dir")  # fmt: skip

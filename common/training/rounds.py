@@ -24,8 +24,7 @@ from pathlib import Path
 import tensorflow.compat.v1 as tf
 
 from common import copies
-from common.training import clocks, graphs
-from common.training.rows import Rows
+from common.training import graphs, measure
 
 
 class Rounds(tf.train.SessionRunHook):
@@ -38,9 +37,9 @@ class Rounds(tf.train.SessionRunHook):
         with tf.device(global_step.device):
             self._tokens = [
                 tf.FIFOQueue(-1, tf.int64, [[]], shared_name=f"tokens-{k}")
-                for k in range(task.workers)
+                for k in range(task.flags.workers)
             ]
-            self._pushed = tf.FIFOQueue(task.workers, *zip(*kinds), shared_name="pushed")
+            self._pushed = tf.FIFOQueue(task.flags.workers, *zip(*kinds), shared_name="pushed")
             self._round = global_step.read_value()  # which one is under way
             # Run when the session begins: everybody starts with a token. A chief that is started
             # again gives everybody a new one, since it may have died before it released them.
@@ -66,19 +65,19 @@ class Rounds(tf.train.SessionRunHook):
         """
         mine = self._tokens[self._task.index]
         with tf.device(self._global_step.device):
-            asked_at = clocks.now([])
+            asked_at = measure.now([])
             with tf.control_dependencies([asked_at]):
                 first = mine.dequeue()
             with tf.control_dependencies([first]):
                 others = mine.dequeue_many(mine.size())
             token = tf.reduce_max(tf.concat([[first], others], axis=0))
-        clocks.note("asked", token, asked_at)
+        measure.note("asked", token, asked_at)
         return token
 
     def push(self, values: list[tf.Tensor], token: tf.Tensor) -> tf.Operation:
         """Sends `values`, one for each parameter, with the token from which they were computed."""
         arrived = copies.send(values, self._params, self._global_step.device)
-        clocks.note("computed", token, clocks.noted("computed", arrived[0]))
+        measure.note("computed", token, measure.noted("computed", arrived[0]))
         with tf.device(self._global_step.device):
             return self._pushed.enqueue([self._task.index, token, *arrived])
 
@@ -98,14 +97,14 @@ class Rounds(tf.train.SessionRunHook):
             worker, token, *values = self._pushed.dequeue()
             counts = tf.equal(token, self._round) & ~who[worker]
             total = tf.cond(counts, lambda: [t + v for t, v in zip(total, values)], lambda: total)
-            return who | tf.one_hot(worker, self._task.workers, counts, False), total
+            return who | tf.one_hot(worker, self._task.flags.workers, counts, False), total
 
         def incomplete(who, _):
             return tf.math.count_nonzero(who) < count
 
         with tf.device(self._global_step.device):
             start = (
-                tf.zeros([self._task.workers], tf.bool),
+                tf.zeros([self._task.flags.workers], tf.bool),
                 [tf.zeros(p.shape) for p in self._params],
             )
             self._who, total = tf.while_loop(incomplete, take_one, start, parallel_iterations=1)
@@ -116,9 +115,9 @@ class Rounds(tf.train.SessionRunHook):
         graphs.check_updates(self._params, update, number)
         with tf.device(self._global_step.device), tf.control_dependencies([update]):
             released = self._give(self._tokens, number + 1)
-        counted_at = clocks.noted("counted", number)
+        counted_at = measure.noted("counted", number)
         row = [number, counted_at, *tf.unstack(self._who)]
-        rows = Rows(row, self._global_step.device, "rounds")
+        rows = measure.Rows(row, self._global_step.device, "rounds")
         self._ends, self._read = [released.op, rows.put], rows.read
         self._several = None
         if self._task.flags.steps_per_execution > 1:

@@ -36,8 +36,8 @@ def copies(
     there = [op for op in ops if graphs.on_ps(op)]
     inner = {one for op in here for one in graphs.behind(op)}
     waits = [  # who waits, and for whose copies of the step before
-        (list(filter(graphs.has_state, here)), [op for op in here if op not in inner]),
-        (list(filter(graphs.has_state, there)), [*step, *filter(graphs.on_ps, puts)]),
+        (list(filter(_has_state, here)), [op for op in here if op not in inner]),
+        (list(filter(_has_state, there)), [*step, *filter(graphs.on_ps, puts)]),
     ]
     functions = {f.signature.name: f for f in everything.as_graph_def().library.function}
     chain = [{op: op for op in ops}]
@@ -68,6 +68,21 @@ def copies(
     return chain
 
 
+def of(copy: dict[tf.Operation, tf.Operation], fetches):
+    """The copy's counterpart of `fetches`, in the same structure; what it lacks is as it was."""
+
+    graph = next(iter(copy)).graph
+
+    def one(fetch):
+        element, op = graph.as_graph_element(fetch), graphs.operation(graph, fetch)
+        found = copy.get(op, op)
+        return found if op is element else found.outputs[element.value_index]
+
+    if fetches is None:
+        return None
+    return tf.nest.map_structure(one, fetches, expand_composites=True)
+
+
 def _reseed(node, i: int, functions: dict, library) -> None:
     """Random operations with a seed draw other numbers in each copy; also those in a loop's body.
 
@@ -84,6 +99,11 @@ def _reseed(node, i: int, functions: dict, library) -> None:
             if body.node_def != functions[called.name].node_def:
                 body.signature.name = called.name = f"{body.signature.name}_step_{i}"
                 library.function.add().CopyFrom(body)
+
+
+def _has_state(op: tf.Operation) -> bool:
+    """What is random, reads or writes a variable, a queue, a clock, the data."""
+    return op.op_def.is_stateful or any(map(graphs.is_variable, op.inputs))
 
 
 def _is_shared(op: tf.Operation) -> bool:

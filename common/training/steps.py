@@ -1,5 +1,6 @@
-"""The steps of the training loop: run one by one, each noted in the events."""
+"""The steps of the training loop: each is run, measured and written to the events."""
 
+import functools
 import json
 import math
 import os
@@ -9,10 +10,9 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from common.training import clocks, graphs, results
-from common.training.rows import Rows
+from common.training import measure, results
 
-SOON = 0.1  # seconds until rows are read, and until hooks see a step again
+SOON = 0.1  # seconds until rows are read
 
 
 class Replica(NamedTuple):
@@ -23,45 +23,41 @@ class Replica(NamedTuple):
     number: tf.Tensor
     pulled_at: tf.Tensor | None = None
 
-    def rows(self, task, name: str) -> list[Rows]:
+    def rows(self, task, name: str) -> list[measure.Rows]:
         """Two rows of numbers for each step: one on this task, one on the ps that counts."""
         number = self.number
         pulled_at = number if self.pulled_at is None else self.pulled_at
         with tf.device(task.device):
-            computed = clocks.noted("computed", number)
+            computed = measure.noted("computed", number)
             if computed is not None:  # an elastic worker pushes first and computes then
-                computed = tf.maximum(computed, clocks.now([self.loss]))
-            here = [self.loss, clocks.noted("arrived", pulled_at), computed]
-        times = clocks.noted("read", pulled_at), clocks.noted("counted", number)
-        there = [number, pulled_at, *times, clocks.noted("asked", number)]
-        return [Rows(here, task.device, f"{name}-here"),
-                Rows(there, number.device, f"{name}-there")]  # fmt: skip
+                computed = tf.maximum(computed, measure.now([self.loss]))
+            here = [self.loss, measure.noted("arrived", pulled_at), computed]
+        times = measure.noted("read", pulled_at), measure.noted("counted", number)
+        there = [number, pulled_at, *times, measure.noted("asked", number)]
+        return [measure.Rows(here, task.device, f"{name}-here"),
+                measure.Rows(there, number.device, f"{name}-there")]  # fmt: skip
 
 
 class Step:
-    """One step operation, and the events files of the replicas that it trains.
-
-    `results.py` says what a line of events holds.
-    """
+    """One step operation, and the events files of the replicas that it trains."""
 
     def __init__(self, task, first: int, replicas: Sequence[Replica]):
         """`first` is the index of the first replica; all of them have the same `step`."""
         self.op = replicas[0].step
         self.numbers = [replica.number.op for replica in replicas]
-        names = [f"worker-{first + k}" for k in range(len(replicas))]
-        self._rows = [replica.rows(task, name) for replica, name in zip(replicas, names)]
+        self._rows = [each.rows(task, f"worker-{k}") for k, each in enumerate(replicas, first)]
         puts = [rows.put for both in self._rows for rows in both]
         self.count = task.flags.steps_per_execution
-        self._last = {}
         # A group of operations on several devices is run as its parts, which spares a message.
         parts = self.op.control_inputs if self.op.type == "NoOp" and not self.op.device else []
         parts = parts or [self.op]
         self.ends = [*parts, *puts]
         if self.count > 1:
-            from common.training.several import copies
+            from common.training import several
 
-            self._last = copies(parts, puts, self.count)[-1]
-            self.ends = [self._last[end] for end in self.ends]
+            copy = several.copies(parts, puts, self.count)[-1]
+            self.ends = several.of(copy, self.ends)
+            self.last = functools.partial(several.of, copy)
         self._window = getattr(task.flags, "window", 1)
         self._local_step = 0
         mode = "a" if int(os.environ.get("TASK_RESTARTS", 0)) else "w"
@@ -79,15 +75,8 @@ class Step:
         self._counted = [math.nan] * len(self._files)  # when, the last update of each replica
 
     def run(self, fetches=None, more: Sequence = (None, None, None)):
-        """Makes the step, or `--steps_per_execution` of them, without hooks.
-
-        Args:
-            fetches: what else is wanted.
-            more: `feed_dict`, `options` and `run_metadata` as of `tf.Session.run`.
-
-        Returns:
-            The values of `fetches`, if there are any; of several steps, of the last.
-        """
+        """Makes the step, or `--steps_per_execution` of them, without hooks; returns the values of
+        `fetches`, if any. `more` are the other arguments of `tf.Session.run`."""
         began, ended = time.time(), math.nan
         try:
             if fetches is None and not any(more):
@@ -99,19 +88,6 @@ class Step:
         finally:
             self.note(began, ended)
         return values
-
-    def last(self, fetches):
-        """`fetches` of the last of several steps in a call."""
-
-        def of_last(fetch):
-            element = self.op.graph.as_graph_element(fetch)
-            op = graphs.operation(self.op.graph, fetch)
-            copy = self._last.get(op, op)
-            return copy if op is element else copy.outputs[element.value_index]
-
-        if fetches is None or self.count == 1:
-            return fetches
-        return tf.nest.map_structure(of_last, fetches, expand_composites=True)
 
     def note(self, began: float, ended: float) -> None:
         """Notes a call of the session, which ended (NaN: broke off) with the last of its steps."""
@@ -148,7 +124,7 @@ class Step:
                     "pull": max(0, pulled - at), "compute": max(0, computed - pulled),
                     "push": max(0, over - computed),
                 }  # fmt: skip
-                lines.append(_line(event))
+                lines.append(json.dumps({key: _rounded(key, event[key]) for key in event}) + "\n")
                 self._counted[k] = counted
                 diverged |= math.isnan(loss)
             file.write("".join(lines))  # whole lines at once: nobody ever finds half a line
@@ -163,71 +139,9 @@ def _known(*times: float) -> float:
     return next(time for time in times if time == time)
 
 
-def _line(event: dict) -> str:
-    """As JSON, times to the microsecond; what was not measured (NaN) is null."""
-    rounded = {key: value if key == "loss" else round(value, 6) for key, value in event.items()}
-    absent = {key: None for key in ("gap", "out") if math.isnan(rounded[key])}
-    return json.dumps(rounded | absent) + "\n"
-
-
-class Session:
-    """What the loop calls `sess`: a monitored session that knows a step when it runs one.
-
-    `sess.run(step)` makes one step (`--steps_per_execution` of them) and returns None.
-    `sess.run([step, loss])` does so, too, and returns the values. Whatever does not need the step
-    is read from TensorFlow's session without making one.
-
-    TensorFlow's hooks take more time than a small step, so those of `session.training` see one step
-    in every 0.1 s: soon enough to log, save and stop. Hooks of the script's own see every step.
-    """
-
-    def __init__(self, monitored: tf.train.MonitoredSession, steps: list[Step], every: bool):
-        self._monitored, self._steps, self._every = monitored, steps, every
-        self._of = {step.op: step for step in steps}
-        self._found: dict[tuple[str, ...], Step | None] = {}
-        self._due = 0.0
-        self.should_stop = monitored.should_stop
-        self.graph = monitored.graph
-
-    def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
-        """As `tf.Session.run`."""
-        more = feed_dict, options, run_metadata
-        step = self._of.get(fetches) if isinstance(fetches, tf.Operation) else None
-        wanted = None if step else fetches
-        step = step or self._step_in(fetches)
-        if step is None:
-            return self._monitored.run_step_fn(
-                lambda step_context: self._steps[0].session.run(fetches, *more)
-            )
-        wanted = step.last(wanted)
-        if step is not self._steps[0] or not (self._every or time.monotonic() > self._due):
-            try:
-                return step.run(wanted, more)
-            except (tf.errors.UnavailableError, tf.errors.AbortedError):
-                pass  # a ps is lost: the monitored session will notice it, too, and recover
-        values, _ = self._monitored.run([[] if wanted is None else wanted, step.ends], *more)
-        self._due = time.monotonic() + SOON
-        return None if wanted is None else values
-
-    def _step_in(self, fetches) -> Step | None:
-        """The step that `fetches` need, if any.
-
-        Raises:
-            ValueError: where they would take an update's number, or a token, without the update.
-        """
-        parts = tf.nest.flatten(fetches, expand_composites=True)  # a sparse tensor has three
-        ops = [graphs.operation(self.graph, part) for part in parts]
-        names = tuple(op.name for op in ops)
-        if names not in self._found:
-            needed = graphs.needed(ops)
-            found = [step for step in self._steps if step.op in needed]
-            if not found and any(op in needed for step in self._steps for op in step.numbers):
-                raise ValueError(
-                    f"sess.run({fetches}) needs the number of an update: run it together with the "
-                    "step, as in sess.run([step, ...]), or the update is counted and not applied"
-                )
-            self._found[names] = found[0] if found else None
-        return self._found[names]
+def _rounded(key: str, value: float) -> float | None:
+    """Times to the microsecond; what was not measured (NaN) is null. A loss is as it is."""
+    return value if key == "loss" else None if math.isnan(value) else round(value, 6)
 
 
 class Notes(tf.train.SessionRunHook):

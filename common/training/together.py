@@ -1,4 +1,4 @@
-"""How workers start together, stop together and leave together."""
+"""How the workers of a run begin and end at the same time."""
 
 import contextlib
 import time
@@ -10,12 +10,9 @@ from common.gates import Gate
 
 
 class StartAndStop(tf.train.SessionRunHook):
-    """Workers start together, stop together and leave together.
-
-    Start: each opens its own gate and waits at everybody's. Stop: each says that its loop has
+    """Start: each opens its own gate and waits at everybody's. Stop: each says that its loop has
     ended; the chief waits for all, finishes the run, and lets everybody go. A task that was started
-    again finds open gates, or opens its own again on a ps that was started again.
-    """
+    again finds open gates, or opens its own again on a ps that was started again."""
 
     def __init__(self, task, begin: Sequence[tf.Operation] = (), end: Sequence[tf.Operation] = ()):
         """`begin` is run before anybody starts, and again after a recovery; `end` makes workers
@@ -25,7 +22,7 @@ class StartAndStop(tf.train.SessionRunHook):
         self._look = 0.0
         if not task.hosts:
             return
-        everyone = range(task.workers)
+        everyone = range(task.flags.workers)
         self._ready = [Gate(f"ready-{worker}") for worker in everyone]
         self._done = [Gate(f"done-{worker}") for worker in everyone]
         self._finished, self._stop = Gate("finished"), Gate("stop")

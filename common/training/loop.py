@@ -1,0 +1,71 @@
+"""What the training loop calls `sess`."""
+
+import time
+
+import tensorflow.compat.v1 as tf
+
+from common.training import graphs
+from common.training.steps import Step
+
+SOON = 0.1  # seconds until hooks see a step again
+
+
+class Session:
+    """What the loop calls `sess`: a monitored session that knows a step when it runs one.
+
+    `sess.run(step)` makes one step (`--steps_per_execution` of them) and returns None.
+    `sess.run([step, loss])` does so, too, and returns the values. Whatever does not need the step
+    is read from TensorFlow's session without making one.
+
+    TensorFlow's hooks take more time than a small step, so those of `session.training` see one step
+    in every 0.1 s: soon enough to log, save and stop. Hooks of the script's own see every step.
+    """
+
+    def __init__(self, monitored: tf.train.MonitoredSession, steps: list[Step], every: bool):
+        self._monitored, self._steps, self._every = monitored, steps, every
+        self._of = {step.op: step for step in steps}
+        self._found: dict[tuple[str, ...], Step | None] = {}
+        self._due = 0.0
+        self.should_stop = monitored.should_stop
+        self.graph = monitored.graph
+
+    def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
+        """As `tf.Session.run`."""
+        more = feed_dict, options, run_metadata
+        step = self._of.get(fetches) if isinstance(fetches, tf.Operation) else None
+        wanted = None if step else fetches
+        step = step or self._step_in(fetches)
+        if step is None:
+            return self._monitored.run_step_fn(
+                lambda step_context: self._steps[0].session.run(fetches, *more)
+            )
+        if step.count > 1:
+            wanted = step.last(wanted)  # of several steps, the last one's values
+        if step is not self._steps[0] or not (self._every or time.monotonic() > self._due):
+            try:
+                return step.run(wanted, more)
+            except (tf.errors.UnavailableError, tf.errors.AbortedError):
+                pass  # a ps is lost: the monitored session will notice it, too, and recover
+        values, _ = self._monitored.run([[] if wanted is None else wanted, step.ends], *more)
+        self._due = time.monotonic() + SOON
+        return None if wanted is None else values
+
+    def _step_in(self, fetches) -> Step | None:
+        """The step that `fetches` need, if any.
+
+        Raises:
+            ValueError: where they would take an update's number, or a token, without the update.
+        """
+        parts = tf.nest.flatten(fetches, expand_composites=True)  # a sparse tensor has three
+        ops = [graphs.operation(self.graph, part) for part in parts]
+        names = tuple(op.name for op in ops)
+        if names not in self._found:
+            needed = graphs.needed(ops)
+            found = [step for step in self._steps if step.op in needed]
+            if not found and any(op in needed for step in self._steps for op in step.numbers):
+                raise ValueError(
+                    f"sess.run({fetches}) needs the number of an update: run it together with the "
+                    "step, as in sess.run([step, ...]), or the update is counted and not applied"
+                )
+            self._found[names] = found[0] if found else None
+        return self._found[names]
