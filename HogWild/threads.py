@@ -1,9 +1,9 @@
-"""HogWild! as its paper has it: n threads of one process update parameters in shared memory,
+"""HogWild! as in its paper: n threads of one process update parameters in shared memory,
 without locks (Niu et al. 2011, arXiv 1106.5730). `bash run.sh --threads N`
 
-Each thread repeats, and waits for nobody:
+Each thread repeats, and waits for no other:
 
-    g = gradient of the mean loss on a fresh mini-batch of its own shard, at w as it is just now
+    g = gradient of the mean loss on a fresh mini-batch of its own shard, at the current w
     w <- w - eta g
 """
 
@@ -33,7 +33,7 @@ def replica(k):
     # 4. This thread's shard of the data: examples k, k + n, k + 2n, ... for thread k of n.
     next_batch = data.batches(flags, worker=k, workers=flags.threads)
 
-    # 5. The scheme: w <- w - eta g, with a gradient that others may have overtaken, and no lock.
+    # 5. The scheme: w <- w - eta g, with a gradient that may be stale, and no lock.
     pulled_at = session.updates_so_far(global_step)  # before w is read, to measure the staleness
     with tf.control_dependencies([pulled_at]):
         loss, grads = models.gradients(flags.model, params, next_batch())
@@ -44,14 +44,14 @@ def replica(k):
 
 replicas = [replica(k) for k in range(flags.threads)]
 
-# A thread that calls run computes its step itself, as far as it goes.
+# A thread that calls run computes its step itself, as far as possible.
 task.config.inter_op_parallelism_threads = -1
 
 # 6. One session for all threads, with TensorFlow's standard hooks in the first of them.
 with session.training(task, None, **replicas[0], replicas=replicas[1:]) as sess:
     coordinator = tf.train.Coordinator()
 
-    # 7. The loop of thread k; whoever finds --steps updates made stops the others.
+    # 7. The loop of thread k; the first to find --steps updates made stops the others.
     def loop(k):
         with coordinator.stop_on_exception():
             while not (sess.should_stop() or coordinator.should_stop()):

@@ -1,6 +1,6 @@
-"""What tf.train.SyncReplicasOptimizer guarantees, and what not: one of two workers is missing.
+"""What tf.train.SyncReplicasOptimizer guarantees, and what not, if one of two workers is missing.
 
-An update is to hold a gradient of each of the two. The worker that is there makes six steps.
+Each update should hold one gradient of each worker. The only worker makes six steps.
 """
 
 import threading
@@ -13,7 +13,7 @@ tf.logging.set_verbosity(tf.logging.ERROR)
 
 
 def six_steps(tokens: int) -> str:
-    """What becomes of six steps if the queue holds so many tokens when training begins."""
+    """What happens in six steps if the queue holds this many tokens when training begins."""
     with tf.Graph().as_default():
         w = tf.get_variable("w", [], initializer=tf.zeros_initializer())
         global_step = tf.train.get_or_create_global_step()

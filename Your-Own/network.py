@@ -6,7 +6,7 @@ import tensorflow.compat.v1 as tf
 
 
 def create(flags, features: int, classes: int) -> list[tf.Variable]:
-    """Weights [from, to] and biases [to] of each layer, wherever the device scope puts them."""
+    """Weights [from, to] and biases [to] of each layer, where the device scope puts them."""
     params = []
     layers = itertools.pairwise([features, flags.hidden, flags.hidden, classes])
     for i, (inputs, outputs) in enumerate(layers):
@@ -42,10 +42,10 @@ def gradients(params: list, batch, dropout: float) -> tuple[tf.Tensor, list[tf.T
 
 
 def evaluate(params: list, x: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
-    """What is measured of each test example, [batch] each, without dropout.
+    """The measures of each test example, [batch] each, without dropout.
 
-    `missed` is the metric of this example: 1 for a malignant tumour (class 1) that the network
-    takes for another class.
+    `missed` is this project's own metric: 1 for a malignant tumour (class 1) that the network takes
+    for another class.
     """
     output = predict(params, x)
     found = tf.argmax(output, axis=1)

@@ -1,7 +1,7 @@
 """The data: a CSV file with a header line, then numbers; the last column is the class, 0, 1, ...
 
 Every fifth line is a test example. The features are standardised: minus the mean, divided by the
-standard deviation, both of the training lines.
+standard deviation, both computed from the training lines.
 """
 
 import functools
@@ -21,7 +21,7 @@ def read(path: str) -> np.ndarray:
         fail(f"--data {path}: {error}")
     classes = rows[:, -1]
     if rows.shape[1] < 2 or len(rows) < 5 or not np.isfinite(rows).all():
-        fail(f"--data {path}: a header and five lines or more are needed, of finite numbers")
+        fail(f"--data {path}: needs a header and at least five lines of finite numbers")
     if (classes < 0).any() or (classes % 1).any():
         fail(f"--data {path}: the last column must hold classes, 0, 1, 2, ...")
     return rows
@@ -57,7 +57,7 @@ def batches(flags, worker: int, workers: int):
     if flags.batch_size == 0:
         fail("--batch_size 0: this example draws batches from shuffled lines; give 1 or more")
     if workers > len(read(flags.data)) * 4 // 5:
-        fail(f"--workers {workers}: {flags.data} has too few lines to share out")
+        fail(f"--workers {workers}: {flags.data} has too few lines")
     mean, deviation = scale(flags.data)
 
     def is_for_training(i, line):

@@ -2,23 +2,23 @@
 
     python tests/benchmark.py [--repeats 3] [--steps 3000] [--json FILE] [--torch_python PYTHON]
 
-The contenders take turns, so that a busy machine slows all of them down; what counts are the
-ratios of their medians. Two workers and one ps train on this machine:
+The contenders take turns, so that a busy machine slows all of them down; only the ratios of
+their medians count. Two workers and one ps train on this machine:
 
-- HogWild run: `python -m common.launch HogWild`, with all that a run does for its user.
-- bare loop: the graph of HogWild/worker.py, and around it nothing but `while True: run(step)`.
-- ParameterServerStrategy: the same work with TensorFlow's own `tf.distribute`, in the form of its
-  guide: a dataset of examples, `strategy.run`, and the loss of every step returned, which the
+- HogWild run: `python -m common.launch HogWild`, with everything that a run does.
+- bare loop: the graph of HogWild/worker.py, with only `while True: run(step)` around it.
+- ParameterServerStrategy: the same work with TensorFlow's own `tf.distribute`, as in its guide:
+  a dataset of examples, `strategy.run`, and the loss of every step returned, which the
   examples log as well.
 - the same, tuned: the least that can be scheduled, with one thread per task, a dataset of indices
   without autotuning, no `strategy.run`, and no loss returned.
 - ten steps a call: the strategy's function takes 10 steps each time it is scheduled.
-- the other examples: real runs as the first, those with a window with as many mini-batches.
-- PyTorch: two processes that average their parameters every 10 steps, with gloo; left out where
-  torch is not installed (`pip install -r tests/requirements-benchmark.txt`).
-- two single processes: Non-Distributed-Setup twice at the same time, each on a core of its own,
-  which no distribution can beat on two cores.
-- import: `python -c "import tensorflow"`, to which the start-up is compared.
+- the other examples: real runs like the first; with a window, as many mini-batches.
+- PyTorch: two processes that average their parameters every 10 steps, with gloo; left out if torch
+  is not installed (`pip install -r tests/requirements-benchmark.txt`).
+- two single processes: Non-Distributed-Setup twice at the same time, each on its own core, which
+  no distribution can beat on two cores.
+- import: `python -c "import tensorflow"`, for comparison with the start-up.
 """
 
 import argparse
@@ -63,7 +63,7 @@ EXAMPLES = {  # what: folder, flags, updates for each of --steps
     SYNCHRONOUS + TEN: ("Synchronous-SGD", ["--steps_per_execution", "10"], 0.5),
     THREADS: ("HogWild", ["--threads", str(WORKERS)], 3),
 }
-RATIOS = (  # what, in relation to what, and what it should be
+RATIOS = (  # what, relative to what, and the target
     (RUN, BARE, ">=", 0.85),
     (RUN, STRATEGY, ">=", 2.0),
     (RUN + TEN, STRATEGY, ">=", 3.0),
@@ -97,9 +97,9 @@ def run_all(
 
     Args:
         commands: name -> what follows `python`.
-        last: the names of those with whose end the contender has finished.
+        last: the names of the processes that the contender ends with.
         folder: for the logs.
-        watch: called now and then while they run.
+        watch: called repeatedly while they run.
         env: what is added to their environment.
         python: the interpreter.
 
@@ -124,7 +124,7 @@ def run_all(
                     sys.exit(f"{process.job} {how}\n{process.last_lines()}")
                 waiting.discard(process.job)
             if time.time() - began > PATIENCE:
-                sys.exit(f"{', '.join(sorted(waiting))}: not over after {PATIENCE} s")
+                sys.exit(f"{', '.join(sorted(waiting))}: not finished after {PATIENCE} s")
     finally:
         group.kill()
     return began
@@ -176,7 +176,7 @@ def example_run(what: str, steps: int, folder: Path) -> dict[str, float]:
 
 
 def single_processes(steps: int, folder: Path) -> dict[str, float]:
-    """Examples per second of as many processes as workers, each on a core of its own."""
+    """Examples per second of one process for each worker, each on its own core."""
     pinned = (
         "import os, sys; cores = sorted(os.sched_getaffinity(0)); "
         "os.sched_setaffinity(0, {cores[int(sys.argv.pop(1)) % len(cores)]}); "
@@ -239,7 +239,7 @@ def strategy(what: str, steps: int, folder: Path) -> dict[str, float]:
 
 
 def rate(folder: Path, names: list[str]) -> float:
-    """Examples per second of what the processes of these names wrote."""
+    """Examples per second, from what the processes of these names wrote."""
     notes = [json.loads((folder / f"{name}.json").read_text()) for name in names]
     seconds = max(note["ended"] for note in notes) - min(note["began"] for note in notes)
     return BATCH * sum(note["steps"] for note in notes) / seconds
@@ -254,7 +254,7 @@ def import_tensorflow() -> dict[str, float]:
 
 
 def table(found: dict) -> str:
-    """What was found, as text."""
+    """The results as text."""
     work = found["work"]
     lines = [
         f"{work['workers']} workers, {work['ps']} ps; synthetic data (60,000 x 784, 10 classes), "

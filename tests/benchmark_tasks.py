@@ -22,7 +22,7 @@ HOGWILD = Path(__file__).resolve().parents[1] / "HogWild" / "worker.py"
 CALLS = int(os.environ.get("STEPS_PER_CALL", 1))  # of ParameterServerStrategy's function
 TUNED = "TUNED" in os.environ  # one thread each, since there are more tasks than cores
 DEFAULTS = {"steps": 1, "learning_rate": 0.05}
-WARM_UP = 50  # scheduled steps before the clock starts: TensorFlow traces and connects in them
+WARM_UP = 50  # scheduled steps before the clock starts: TensorFlow traces and connects meanwhile
 
 
 def write(results: str, name: str, began: float, ended: float, steps: int) -> None:
@@ -45,7 +45,7 @@ class Loop:
 
 @contextlib.contextmanager
 def bare_training(task: cluster.Task, server: tf.distribute.Server, *_, **__):
-    """Takes the place of `session.training`: no hooks, no logs, no checkpoints, no evaluation."""
+    """Replaces `session.training`: no hooks, no logs, no checkpoints, no evaluation."""
     v1 = tf.compat.v1
     init = v1.global_variables_initializer()
     operations = v1.get_default_graph().get_operations()
@@ -67,7 +67,7 @@ def bare_training(task: cluster.Task, server: tf.distribute.Server, *_, **__):
 def serve(task: cluster.Task, spec: dict[str, list[str]]) -> None:
     """A ps or a worker of ParameterServerStrategy; it waits until it is killed.
 
-    A worker leaves its shard where its input pipeline will read it, in a folder of its own.
+    A worker writes its shard where its input pipeline reads it, in a separate folder.
     """
     if task.job == "worker":
         folder = Path(task.flags.results, f"shard-{task.index}")
@@ -82,7 +82,7 @@ def serve(task: cluster.Task, spec: dict[str, list[str]]) -> None:
 
 
 def coordinate(flags, spec: dict[str, list[str]]) -> None:
-    """Trains with ParameterServerStrategy, as TensorFlow's guide has it, without Keras."""
+    """Trains with ParameterServerStrategy, as in TensorFlow's guide, without Keras."""
     tf.config.threading.set_intra_op_parallelism_threads(int(TUNED))
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec(spec), task_type="chief", task_id=0, rpc_layer="grpc"
@@ -152,7 +152,7 @@ def main(role: str) -> None:
         sys.argv[0] = str(HOGWILD)
         runpy.run_path(sys.argv[0], run_name="__main__")
         return
-    address = sys.argv.pop(1)  # the coordinator's, which is no task of the examples
+    address = sys.argv.pop(1)  # the coordinator's, which is not a task of the examples
     task = cluster.Task.from_flags("ps" if role == "ps" else "worker", DEFAULTS)
     spec = task.hosts | {"chief": [address]}
     if role == "coordinator":

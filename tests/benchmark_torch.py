@@ -1,6 +1,6 @@
 """The same work in PyTorch: two processes that average their parameters every 10 steps with gloo.
 
-`benchmark_torch.py RANK PORT STEPS FOLDER`, started by benchmark.py; STEPS are those of a process.
+`benchmark_torch.py RANK PORT STEPS FOLDER`, started by benchmark.py; STEPS counts per process.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""A pytest plugin: which tests are run, and in which order, when there is not time for all.
+"""A pytest plugin: which tests run, and in which order, when there is not time for all.
 
     --fast            without the tests that are marked `slow`
-    --minutes 50      the fast tests, then as many others as fit, another part each day
-    --note_durations  writes to durations.json what the tests take, in seconds of a usual machine
+    --minutes 50      the fast tests, then as many others as fit, a different part each day
+    --note_durations  writes the tests' durations to durations.json, in seconds of a usual machine
 
 A test is fast unless it says why not: `@pytest.mark.slow("six runs")`, or `pytestmark = ...` for
 a whole module, or `marks=...` for one parameter.
@@ -18,8 +18,8 @@ import machine
 import pytest
 
 DURATIONS = Path(__file__).with_name("durations.json")
-UNKNOWN = 10.0  # seconds of a usual machine for a test that is not in there: a run of an example
-GOLDEN = 0.618  # how far the start moves each day; then a few days cover all, whatever fits
+UNKNOWN = 10.0  # seconds of a usual machine for a test without an entry: a run of an example
+GOLDEN = 0.618  # how far the start moves each day, so that a few days cover all tests
 SETTLED = 60  # seconds of tests after which their own pace counts as much as the machine's speed
 
 
@@ -28,12 +28,12 @@ def pytest_addoption(parser):
     group.addoption("--fast", action="store_true", help="without the tests marked slow")
     group.addoption("--minutes", type=float, help="fast tests, then what fits into this time")
     group.addoption("--day", type=datetime.date.fromisoformat, default=datetime.date.today(),
-                    metavar="YYYY-MM-DD", help="whose part --minutes chooses")  # fmt: skip
-    group.addoption("--note_durations", action="store_true", help=f"write {DURATIONS.name} anew")
+                    metavar="YYYY-MM-DD", help="the day whose part --minutes chooses")  # fmt: skip
+    group.addoption("--note_durations", action="store_true", help=f"rewrite {DURATIONS.name}")
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "slow(why): not among the tests that --fast runs")
+    config.addinivalue_line("markers", "slow(why): --fast leaves this test out")
     if config.option.minutes is not None:
         config.pluginmanager.register(Budget(config.option.minutes, config.option.day))
     if config.option.note_durations:
@@ -67,18 +67,18 @@ def function(nodeid: str) -> str:
 
 
 def durations() -> dict[str, float]:
-    """Seconds of a usual machine by function; of one with parameters, the mean."""
+    """Seconds of a usual machine by function; the mean over its parameters."""
     return json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
 
 
 class Budget:
-    """Fast tests first, then the others while they fit; what does not is skipped."""
+    """Fast tests first, then the others while they fit; skips the rest."""
 
     def __init__(self, minutes: float, day: datetime.date):
         self.minutes, self.day = minutes, day
         self.end = time.monotonic() + 60 * minutes
         self.known = durations()
-        self.usual, self.took = 0.0, 0.0  # of the tests that are over
+        self.usual, self.took = 0.0, 0.0  # of the finished tests
         self.items, self.left = [], []
 
     def usually(self, item: pytest.Item) -> float:
@@ -86,7 +86,7 @@ class Budget:
 
     @property
     def pace(self) -> float:
-        """Seconds here for one of a usual machine: as measured, then more and more as seen."""
+        """Seconds here for one of a usual machine: measured first, then more and more observed."""
         return (self.took + SETTLED * machine.slowness()) / (self.usual + SETTLED)
 
     @pytest.hookimpl(trylast=True)
@@ -105,7 +105,7 @@ class Budget:
     def pytest_report_collectionfinish(self, items):
         every = machine.seconds(sum(map(self.usually, items))) / 60
         verdict = "all" if every <= self.minutes else "the fast ones, then others while they fit"
-        return f"{every:.0f} minutes would do for all, {self.minutes:g} are given: {verdict}"
+        return f"all tests would take {every:.0f} minutes, {self.minutes:g} are given: {verdict}"
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item):
@@ -138,10 +138,10 @@ class Budget:
 
 
 class Notes:
-    """What tests take; of those that are not run now the earlier notes stay."""
+    """How long tests take; those that do not run now keep their earlier entries."""
 
     def __init__(self):
-        self.took = collections.defaultdict(float)  # by nodeid, with set-up and what follows
+        self.took = collections.defaultdict(float)  # by nodeid, including set-up and teardown
         self.passed = set()
 
     def pytest_runtest_logreport(self, report):

@@ -1,4 +1,4 @@
-"""What all tests share: running an example as a user would, and nothing left behind."""
+"""Shared by all tests: runs an example as a user would, and checks that nothing is left."""
 
 import contextlib
 import json
@@ -24,13 +24,13 @@ from common.training import results
 pytest_plugins = ["budget", "pytester"]
 
 ROOT = Path(__file__).resolve().parents[1]
-MARK = f"DISTRIBUTED_TF_TEST={uuid.uuid4()}"  # in the environment of everything tests start
-ENDLESS = 10**8  # steps of a run that is stopped in the middle, on however fast a machine
+MARK = f"DISTRIBUTED_TF_TEST={uuid.uuid4()}"  # in the environment of everything that tests start
+ENDLESS = 10**8  # steps of a run that a test stops midway, even on a fast machine
 
 
 @dataclass
 class Finished:
-    """A run that is over."""
+    """A finished run."""
 
     code: int
     output: str
@@ -51,13 +51,13 @@ class Finished:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This process's environment with the mark, and this interpreter for every run.sh."""
+    """This process's environment plus the mark, and this interpreter for every run.sh."""
     name, value = MARK.split("=")
     return os.environ | {name: value, "PYTHON": sys.executable} | more
 
 
 def processes() -> dict[int, str]:
-    """pid -> command line of every process that carries the mark, this one's children included."""
+    """pid -> command line of every process with the mark, including this one's children."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -72,7 +72,7 @@ def processes() -> dict[int, str]:
 
 
 def listening() -> dict[str, int]:
-    """inode -> port of the TCP sockets on which somebody listens in this network."""
+    """inode -> port of the listening TCP sockets in this network."""
     found = {}
     for name in ("tcp", "tcp6"):
         for line in Path("/proc/net", name).read_text().splitlines()[1:]:
@@ -83,7 +83,7 @@ def listening() -> dict[str, int]:
 
 
 def held(sockets: dict[str, int]) -> set[int]:
-    """Those ports whose socket belongs to no process of somebody else."""
+    """The ports of those sockets that no other process holds."""
     others = set()
     for link in Path("/proc").glob("[0-9]*/fd/*"):
         with contextlib.suppress(OSError):
@@ -92,7 +92,7 @@ def held(sockets: dict[str, int]) -> set[int]:
 
 
 def eventually(condition, usual: float) -> bool:
-    """Whether `condition()` comes true within so many seconds of a usual machine."""
+    """Whether `condition()` becomes true within `usual` seconds of a usual machine."""
     end = time.monotonic() + seconds(usual)
     while not (holds := condition()) and time.monotonic() < end:
         time.sleep(0.05)
@@ -115,12 +115,12 @@ def reach(folder, step: int, worker: int = 0) -> list[dict]:
         events.extend(tail.read())
         return events and events[-1]["global_step"] >= step
 
-    assert eventually(reached, 60), f"step {step} is not reached"
+    assert eventually(reached, 60), f"step {step} was not reached"
     return events
 
 
 def kill_and_see_it_back(where, job: str, index: int, workers: int = 2) -> float:
-    """SIGKILL to a task; returns when it was, once all workers have gone on after its restart."""
+    """Kills a task, waits until all workers continue after its restart; returns when it died."""
     tails = [record.Tail(results.events_file(where, k)) for k in range(workers)]
     pid, killed = task_pid(where, job, index), time.time()
     os.kill(pid, signal.SIGKILL)
@@ -136,14 +136,14 @@ def kill_and_see_it_back(where, job: str, index: int, workers: int = 2) -> float
         with contextlib.suppress(ValueError):
             return task_pid(where, job, index) != pid
 
-    assert eventually(running, 30), f"{job} {index} was not started again"
-    restarted = time.time() + seconds(1)  # what was under way is over by then
-    assert eventually(back, 60), f"after {job} {index} had come back only {went_on} went on"
+    assert eventually(running, 30), f"{job} {index} was not restarted"
+    restarted = time.time() + seconds(1)  # steps in flight are over by then
+    assert eventually(back, 60), f"after {job} {index} restarted, only workers {went_on} continued"
     return killed
 
 
 def initialise(session) -> None:
-    """Local variables, tables and pipelines of the default graph, as a run does it."""
+    """Initialises local variables, tables and pipelines of the default graph, as a run does."""
     import tensorflow.compat.v1 as tf  # here: most tests only start processes
 
     pipelines = [op for op in session.graph.get_operations() if op.type == "MakeIterator"]
@@ -161,7 +161,7 @@ def copy_example(name: str, to, **changes: str):
 
 @pytest.fixture(autouse=True)
 def nothing_left():
-    """After every test: no process of it is alive, and no new port is held."""
+    """After every test: none of its processes is alive, and no new port is in use."""
     machine.renew()
     before = listening()
     yield

@@ -1,4 +1,4 @@
-"""The schemes in plain NumPy, written from their formulas and from nothing else.
+"""The schemes in plain NumPy, written only from their formulas.
 
 `SCHEMES` has an entry for every folder with a `worker.py`: what it computes, which example it was
 made from, and how many lines may differ. The tests find the folders themselves, and say so when one
@@ -44,8 +44,8 @@ def gradient(worker: int = 0, workers: int = 1) -> Callable[[np.ndarray], np.nda
 class HogWild:
     """w~ <- w~ - eta g(w_pulled)
 
-    A scheme has two parts: what worker k pushes after it has pulled, and what the server makes of a
-    push. `flags` are the run's; `w` are the global parameters at the start.
+    A scheme has two parts: what worker k pushes after it has pulled, and what the server does with
+    a push. `flags` are the run's; `w` are the global parameters at the start.
     """
 
     def __init__(self, flags: dict, w: np.ndarray):
@@ -91,7 +91,7 @@ class DownpourEasy(AGN):
 
 
 class Downpour(DownpourEasy):
-    """The local steps have Adagrad, too: H <- H + g_t^2, w <- w - eta g_t / sqrt(H)"""
+    """The local steps use Adagrad, too: H <- H + g_t^2, w <- w - eta g_t / sqrt(H)"""
 
     def __init__(self, flags, w):
         super().__init__(flags, w)
@@ -121,7 +121,7 @@ class DynamicSGD(AGN):
 
 class AEAMSGD(HogWild):
     """With x = w, e = alpha (x - w~): w <- w - e, w~ <- w~ + e; then T times
-    v <- delta v - eta g(x + delta v), w <- w + v, where x = w but for the first time
+    v <- delta v - eta g(x + delta v), w <- w + v, where x = w from the second time on
     (Algorithm 2 of arXiv 1412.6651)"""
 
     def __init__(self, flags, w):
@@ -191,10 +191,10 @@ class Scheme:
     """An entry of the catalogue.
 
     Attributes:
-        formula: the class above, or None where a test of its own compares the folder with NumPy.
-        parent: the script it was made from, the folder's name alone for its worker.py.
-        changed: at most so many lines of code come, and at most so many go.
-        flags: an example of flags at which the scheme's own term is visible.
+        formula: the class above, or None if another test compares the folder with NumPy.
+        parent: the script it was made from; just the folder's name for its worker.py.
+        changed: at most this many lines of code are added, and at most this many removed.
+        flags: flags that make the scheme's own term visible.
     """
 
     formula: type[HogWild] | None

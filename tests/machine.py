@@ -1,4 +1,4 @@
-"""How slow this machine is today: the unit of every limit in seconds in the tests."""
+"""How slow this machine is now: all time limits in the tests scale with it."""
 
 import math
 import subprocess
@@ -16,11 +16,11 @@ print(time.perf_counter() - began)
 """
 
 
-_when, _slowness = -math.inf, 1.0  # what was measured last
+_when, _slowness = -math.inf, 1.0  # the last measurement
 
 
 def measured() -> float:
-    """This machine's time over that of a usual one just now, at least 1; takes a second or so.
+    """How much slower than a usual machine this one is now, at least 1; takes about a second.
 
     Two loops run at once, because a run has several processes and the cores may be shared.
     """
@@ -31,9 +31,9 @@ def measured() -> float:
 
 
 def renew() -> None:
-    """Measures again if that was over a minute ago: meanwhile others may have come or gone.
+    """Measures again if the last time was over a minute ago: other load comes and goes.
 
-    Called between tests, where no process of ours is in the way.
+    Called between tests, when none of our processes runs.
     """
     global _when, _slowness
     if time.monotonic() - _when > 60:
@@ -42,12 +42,12 @@ def renew() -> None:
 
 
 def slowness() -> float:
-    """What was measured last."""
+    """The last measurement."""
     if _when == -math.inf:
         renew()
     return _slowness
 
 
 def seconds(usual: float) -> float:
-    """What `usual` seconds on a usual machine are on this one."""
+    """What takes `usual` seconds on a usual machine takes this many here."""
     return usual * slowness()

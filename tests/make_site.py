@@ -1,6 +1,6 @@
 """Turns the READMEs and the notebooks into a static HTML site: run by `site.sh`.
 
-Every page is self-contained: style and formulas are in it, nothing is loaded from elsewhere.
+Every page is self-contained: it holds its style and formulas, and loads nothing.
 """
 
 import base64
@@ -62,7 +62,7 @@ def formula(tex: str, display: bool) -> str:
     """A formula as an inline SVG in the colour of the text around it.
 
     Raises:
-        ValueError: where Matplotlib does not know a command.
+        ValueError: if Matplotlib does not know a command.
     """
     tex = re.sub(r"\\frac(\d)(\d)", r"\\frac{\1}{\2}", " ".join(tex.split()))
     tex = tex.replace(r"\text{", r"\mathrm{").replace(r"\mathrm{ ", r"\ \mathrm{")
@@ -140,7 +140,7 @@ class Site:
         self.css = f"{css}\n{rules[0]}\n@media (prefers-color-scheme: dark) {{\n{rules[1]}\n}}\n"
 
     def link(self, source: Path, target: str) -> str:
-        """A link of a source, as its page needs it; a file that is no page is copied."""
+        """A link of a source, as its page needs it; copies a file that has no page."""
         file, _, place = target.partition("#")
         if "://" in target or not file or target.startswith(("mailto:", "data:")):
             return target
@@ -159,7 +159,7 @@ class Site:
         return there + (f"#{place}" if place else "")
 
     def write(self, page: Path, body: str, **around) -> None:
-        """A page in its frame: the template of the notebooks has it, too."""
+        """Writes a page in its frame, which the template of the notebooks has too."""
         home = os.path.relpath("index.html", page.parent)
         resources = {"site": {"css": self.css, "home": home, "body": body, **around}}
         empty = nbformat.v4.new_notebook()
@@ -244,7 +244,7 @@ def main() -> None:
     """`make_site.py [FOLDER]`: replaces the folder, by default `site/`."""
     target = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "site").resolve()
     if target.exists() and not (target / "index.html").exists() and any(target.iterdir()):
-        sys.exit(f"error: {target} holds other things: name another folder")
+        sys.exit(f"error: {target} holds other files: name another folder")
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     site = Site(target)

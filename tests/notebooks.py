@@ -1,4 +1,4 @@
-"""The notebooks of the collection: which there are, how they are executed, what is kept of them."""
+"""Finds, executes and cleans the notebooks of the collection."""
 
 import hashlib
 import os
@@ -23,13 +23,13 @@ def everything() -> list[Path]:
 
 
 def code_hash(notebook: nbformat.NotebookNode) -> str:
-    """Identifies the code of all cells: outputs that were made by other code betray themselves."""
+    """Identifies the code of all cells, to detect outputs of other code."""
     code = "\0".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
     return hashlib.sha256(code.encode()).hexdigest()[:16]
 
 
 def cleaned(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """The notebook without what differs from one execution to the next, or one machine."""
+    """The notebook without what differs between executions or machines."""
     language = {"name": "python", "pygments_lexer": "ipython3"}
     notebook.metadata = {"kernelspec": KERNEL, "language_info": language,
                          "executed_code": code_hash(notebook)}  # fmt: skip
@@ -50,7 +50,7 @@ def execute(path: Path, target: Path, parameters: dict | None = None) -> nbforma
             cell.
     """
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's kernel, not the user's
-    # Not papermill's cwd, which changes that of this whole process: others may be executed beside.
+    # Not papermill's cwd: it would change this whole process's, which may run other notebooks too.
     place, limit = {"metadata": {"path": str(path.parent)}}, round(seconds(120))
     papermill.execute_notebook(path, target, parameters, kernel_name="python3", resources=place,
                                progress_bar=False, execution_timeout=limit)  # fmt: skip
@@ -58,8 +58,8 @@ def execute(path: Path, target: Path, parameters: dict | None = None) -> nbforma
 
 
 def refresh(path: Path) -> None:
-    """Executes a notebook and puts it, with its new outputs, in its own place."""
-    target = path.with_name(f".{path.name}")  # the old one stays, should a cell fail
+    """Executes a notebook and replaces it by the result."""
+    target = path.with_name(f".{path.name}")  # the old one stays if a cell fails
     try:
         notebook = cleaned(execute(path, target))
         nbformat.write(notebook, target)
@@ -70,7 +70,7 @@ def refresh(path: Path) -> None:
 
 
 def refresh_all(names: list[str]) -> None:
-    """Refreshes the notebooks of these names (`AGN`, `Servers`, a path), or without names all."""
+    """Refreshes the notebooks of these names (`AGN`, `Servers`, a path), or all without names."""
     paths = [ROOT / path for path in everything()]
     if names:
         paths = [p for p in paths if {p.stem, p.parent.name, str(p.relative_to(ROOT))} & set(names)]

@@ -4,13 +4,13 @@ the notebooks: run by `refresh.sh`.
 A generated part stands between `<!-- KIND: ARGUMENT -->` and `<!-- end -->`:
 
     output: COMMAND    runs it from the root and quotes the screen; curves.png goes beside run.sh
-    diff: A B          what differs between two scripts, comments and docstrings left out
+    diff: A B          the differences between two scripts, without comments and docstrings
     lines: FILE FROM   quotes the paragraph of FILE that begins with FROM; with FROM ... TO, all
                        lines up to one that begins with TO
     file: FILE         quotes a whole file
     seconds: EXAMPLE   how long the quoted run of an example took, from the command to the last line
-    sweep: EXAMPLE     accuracy by learning rate and workers, as sweep.py found it
-    benchmark: speed   what benchmark.json found
+    sweep: EXAMPLE     accuracy by learning rate and workers, as sweep.py measured it
+    benchmark: speed   the results in benchmark.json
 """
 
 import argparse
@@ -45,7 +45,7 @@ def readmes(first: Collection[str] = ()) -> list[Path]:
 
 
 def diff(argument: str) -> str:
-    """What differs between two scripts, `diff: A B`."""
+    """The differences between two scripts, `diff: A B`."""
     a, b = argument.split()
     return quotes.diff(ROOT / a, ROOT / b, a, b)
 
@@ -72,7 +72,7 @@ def seconds(example: str) -> str:
 
 
 def benchmark(_: str) -> str:
-    """What `benchmark.py --json` found, as a Markdown table and what its rows are."""
+    """The results of `benchmark.py --json`: a Markdown table, and what its rows are."""
     found = json.loads((ROOT / "tests" / "benchmark.json").read_text())
     medians, work = found["medians"], found["work"]
     strategy = medians["ParameterServerStrategy"]
@@ -106,7 +106,7 @@ def benchmark(_: str) -> str:
 
 
 def sweep(example: str) -> str:
-    """What `sweep.py` found, as a Markdown table with the default rate in bold."""
+    """The results of `sweep.py`: a Markdown table with the default rate in bold."""
     found = json.loads((ROOT / "tests" / "sweep.json").read_text())[example]
     defaults, _ = example_of(ROOT / example / "worker.py")
     lines = ["| learning rate | 2 workers | 4 workers |", "|---|---|---|"]
@@ -155,7 +155,7 @@ def refreshed(text: str, kinds: dict, folders: Collection[str] = ()) -> str:
     Args:
         text: of a README.
         kinds: what makes a part of each kind; parts of other kinds stay as they are.
-        folders: with any, only the parts whose argument names a file of one of them.
+        folders: if given, only the parts that name a file in one of them.
     """
 
     def part(match):
@@ -173,7 +173,7 @@ def refreshed(text: str, kinds: dict, folders: Collection[str] = ()) -> str:
 
 
 def replace(path: Path, text: str) -> None:
-    """Writes a page if its text is new, all of it or nothing."""
+    """Writes a page if its text has changed, completely or not at all."""
     if text == path.read_text(encoding="utf-8"):
         return
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
@@ -184,11 +184,11 @@ def replace(path: Path, text: str) -> None:
 
 
 def checked(names: list[str]) -> list[str]:
-    """The names of folders, without a slash at the end; ends with one sentence for any other."""
+    """The folder names, without a trailing slash; exits with one sentence at any other name."""
     folders = [name.rstrip("/") for name in names]
     for name in folders:
         if not (ROOT / name / "README.md").is_file() or "/" in name or name.startswith("."):
-            sys.exit(f"{name!r} is no folder of the collection with a README.md")
+            sys.exit(f"{name!r} is not a folder of the collection with a README.md")
     return folders
 
 

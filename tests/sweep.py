@@ -1,8 +1,8 @@
 """The small sweep behind the defaults: test accuracy by learning rate and number of workers.
 
-`.venv/bin/python tests/sweep.py [EXAMPLE ...]` runs each example with its defaults but for the
-rate, a quarter to twice its default, with two and with four workers, and notes what it reached in
-`sweep.json`, which the READMEs quote. It takes about 20 minutes.
+`.venv/bin/python tests/sweep.py [EXAMPLE ...]` runs each example with two and with four workers,
+at rates from a quarter to twice its default, and otherwise with its defaults. It writes the
+accuracies to `sweep.json`, which the READMEs quote. It takes about 20 minutes.
 """
 
 import json
@@ -34,7 +34,7 @@ def examples() -> list[str]:
 
 
 def accuracy(example: str, rate: float, workers: int) -> float | None:
-    """Of the global parameters on the digits' test set; None where the loss was not a number."""
+    """Of the global parameters on the digits' test set; None if the loss was not a number."""
     with tempfile.TemporaryDirectory() as where:
         command = ["bash", f"{ROOT}/{example}/run.sh", "--plain", "--results", where]
         command += ["--learning_rate", str(rate), "--workers", str(workers)]

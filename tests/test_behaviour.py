@@ -110,8 +110,8 @@ def test_synchronous_training_survives(start):
 @pytest.mark.parametrize(
     ("workers", "more"), [(2, []), (4, []), (8, []), (3, ["--delay", f"1:{seconds(0.002)}"])]
 )
-def test_every_update_has_a_number_of_its_own(run, workers, more):
-    """1..N appear exactly once each, and the staleness is exact: what came since the pull."""
+def test_every_update_has_a_unique_number(run, workers, more):
+    """1..N appear exactly once each, and the staleness is exact: the updates since the pull."""
     finished = run("AGN", "--workers", workers, "--steps", 600, *more)
     every = [event for k in range(workers) for event in finished.events(k)]
     assert sorted(event["global_step"] for event in every) == list(range(1, 601))
@@ -121,7 +121,7 @@ def test_every_update_has_a_number_of_its_own(run, workers, more):
     for k in range(workers):
         mine = finished.events(k)
         assert len(mine) > 5
-        for before, after in itertools.pairwise(mine):  # it pulls what it has pushed
+        for before, after in itertools.pairwise(mine):  # its pull includes its last push
             assert after["pulled_at"] >= before["global_step"]
         first, *gaps = [event["gap"] for event in mine]
         assert first is None
@@ -134,7 +134,7 @@ def test_every_update_has_a_number_of_its_own(run, workers, more):
 
 
 def test_dynamic_sgd_divides_by_the_true_staleness(run, tmp_path):
-    """The factor that the graph computed is that of the events, also with a straggler."""
+    """The factor that the graph computes matches the events, also with a straggler."""
     copy_example("Dynamic-SGD", tmp_path)
     script = tmp_path / "Dynamic-SGD" / "worker.py"
     probe = """
@@ -159,12 +159,12 @@ with tf.device(task.device), tf.control_dependencies([step]):
 
 
 def test_local_state_survives(start):
-    """Worker, chief and ps are killed in turn: the run completes, as accurate as one left alone.
+    """Worker, chief and ps are killed in turn: the run completes, as accurate as without.
 
-    Side by side, since these runs mostly sleep.
+    In parallel, since these runs mostly sleep.
     """
     examples = ("DOWNPOUR", "AEASGD", "AEAMSGD")
-    delay = seconds(0.003)  # so that the other worker is not done before one is back
+    delay = seconds(0.003)  # so that the other worker does not finish before one is back
     flags = ["--steps", 1500, "--delay", f"0:{delay},1:{delay}"]
     runs = [start(example, *flags) for example in examples]
 

@@ -1,4 +1,4 @@
-"""The plugin that chooses the tests for the time there is, on small suites of its own."""
+"""The plugin that fits the tests into the available time, tried on small suites."""
 
 import json
 import re
@@ -21,7 +21,7 @@ def test_with_parameters(n): pass
 USUAL = {"test_fast": 30, "test_with_parameters": 10} | {f"test_{n}": 60 for n in OTHERS}
 
 
-# A test takes what it usually takes, at half the speed, by a clock that does not keep one waiting.
+# A test takes its usual time at half the speed, by a fake clock that does not really wait.
 CONFTEST = """
 import budget
 pytest_plugins = ["budget"]
@@ -64,7 +64,7 @@ def passed(done) -> list[str]:
     return re.findall(r"::(\w+)(?:\[\w+\])? PASSED", str(done.stdout))
 
 
-def test_without_flags_all_are_run(call):
+def test_without_flags_all_tests_run(call):
     done = call()
     done.assert_outcomes(passed=14)
     assert done.ret == 0
@@ -76,12 +76,12 @@ def test_fast_leaves_out_what_is_marked_slow(call):
     assert passed(done) == ["test_fast"]
 
 
-def test_what_fits_is_run_whole(call):
+def test_a_suite_that_fits_runs_completely(call):
     done = call("--minutes", "50")
     done.assert_outcomes(passed=14)
     assert done.ret == 0
     done.stdout.fnmatch_lines(["machine: 2.0 times as slow as a usual one"])
-    done.stdout.fnmatch_lines(["22 minutes would do for all, 50 are given: all"])
+    done.stdout.fnmatch_lines(["all tests would take 22 minutes, 50 are given: all"])
 
 
 def left_for_another_day(done) -> set[str]:
@@ -98,7 +98,7 @@ def test_what_does_not_fit_is_left_for_another_day(call):
     done.stdout.fnmatch_lines(["SKIPPED*another day: 9 minutes are not enough here"])
 
 
-def test_another_part_each_day(call):
+def test_a_different_part_each_day(call):
     def part(day):
         return [name for name in passed(call("--minutes", "9", "--day", day)) if name[-1].isdigit()]
 
@@ -109,15 +109,15 @@ def test_another_part_each_day(call):
     assert {name for day in range(1, 8) for name in part(f"2026-01-0{day}")} == set(list(USUAL)[2:])
 
 
-def test_tests_that_take_longer_than_ever_are_seen_in_time(call):
-    """Nothing but a single test can outlast the time, however wrong the notes are."""
+def test_unusually_slow_tests_are_noticed_in_time(call):
+    """At most one test can exceed the time, however wrong the noted durations are."""
     done = call("--minutes", "9", suite=SUITE + "\nLONGER = 5\n")
     assert passed(done)[0] == "test_fast" and len(passed(done)) <= 3
     assert budget.time.now <= 60 * (9 + 10)
     assert done.ret == 0
 
 
-def test_the_time_that_is_over_is_over_for_fast_tests_too(call):
+def test_fast_tests_are_skipped_too_when_the_time_is_up(call):
     done = call("--minutes", "0.5", suite=SUITE + "\ndef test_last(): pass\n")
     done.assert_outcomes(passed=1, skipped=14)
     assert passed(done) == ["test_fast"]

@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT, environment
 from machine import seconds
 
-pytestmark = pytest.mark.slow("says how runs are started, nothing of a scheme")
+pytestmark = pytest.mark.slow("tests how runs start, not a scheme")
 
 TASKS = [("ps", 0), ("worker", 0), ("worker", 1)]
 
@@ -30,7 +30,7 @@ def start(job, index, tmp_path, *flags, prefix=(), **env):
 
 
 def finish(tasks, tmp_path):
-    """Every task, the ps included, ends by itself; all updates were made, by both workers."""
+    """Every task ends by itself, including the ps; both workers made updates, and all were made."""
     outputs = [task.communicate(timeout=seconds(90))[0] for task in tasks]
     assert [task.returncode for task in tasks] == [0, 0, 0], "\n".join(outputs)
     assert "ps 0 ends: all workers have left" in outputs[0]

@@ -1,4 +1,4 @@
-"""The data: every example once, in the hands of one worker, and whole or not at all."""
+"""The data: each example goes to exactly one worker, and each file is complete or missing."""
 
 import contextlib
 import gzip
@@ -83,7 +83,7 @@ def test_shards_are_every_nth_example_disjoint_and_together_complete(npz, name, 
 
 
 def test_digits_are_scikit_learns_shuffled_with_every_fifth_for_testing():
-    """The order is documented, so it is made here independently: NumPy's generator with seed 0."""
+    """The order is documented, so this computes it again: NumPy's generator with seed 0."""
     source = load_digits()
     order = np.random.default_rng(0).permutation(1797)
     test = np.arange(1797) % 5 == 0
@@ -140,8 +140,8 @@ def test_description_and_data_agree(npz, name):
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64, np.uint8])
-def test_an_npz_is_used_as_it_is(npz, kind):
-    """No scaling, whatever the type: the file says what the features are."""
+def test_an_npz_is_used_unchanged(npz, kind):
+    """No scaling, whatever the type: the features are those in the file."""
     given = np.array([[0, 1], [200, 3], [7, 255]], kind)
     path = npz(x_train=given, y_train=np.arange(3), x_test=given, y_test=np.arange(3))
     x, labels = data.load(flags("--data", path), "train")
@@ -177,7 +177,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_faulty_npz_costs_one_sentence(npz, capsys, fault):
+def test_a_faulty_npz_ends_in_one_sentence(npz, capsys, fault):
     changed, words = FAULTS[fault]
     path = npz(**changed)
     with pytest.raises(SystemExit) as ended:
@@ -187,7 +187,7 @@ def test_a_faulty_npz_costs_one_sentence(npz, capsys, fault):
 
 
 @pytest.mark.parametrize("content", ["text", "one array", "cut off", "nothing"])
-def test_what_is_no_npz_costs_one_sentence(npz, tmp_path, capsys, content):
+def test_a_file_that_is_not_an_npz_ends_in_one_sentence(npz, tmp_path, capsys, content):
     path = tmp_path / "wrong.npz"
     if content == "one array":
         with open(path, "wb") as file:
@@ -244,7 +244,7 @@ def test_a_faulty_npz_on_the_command_line(npz, tmp_path, fault):
 
 
 def fetch_batches(options, count: int, worker: int = 0, workers: int = 1):
-    """What a worker is given in `count` steps: [(x, labels), ...]."""
+    """What a worker gets in `count` steps: [(x, labels), ...]."""
     with tf.Graph().as_default():
         batch = data.batches(options, worker, workers)()
         with tf.Session() as session:
@@ -258,7 +258,7 @@ def numbered(npz, *more, train: int = 12):
 
 
 def dealt(options, count: int, **worker) -> np.ndarray:
-    """[count, batch]: the numbers of the examples that were dealt out; labels must fit."""
+    """[count, batch]: the numbers of the examples that were dealt out; the labels must match."""
     batches = fetch_batches(options, count, **worker)
     for x, labels in batches:
         assert (x.dtype, labels.dtype) == (np.float32, np.int64)
@@ -281,7 +281,7 @@ def test_each_epoch_holds_every_example_of_the_shard_once_in_a_new_order(npz):
     assert len(orders) == 6  # all different, and none the file's
 
 
-def test_examples_from_everywhere_come_at_any_time(npz):
+def test_the_whole_shard_is_mixed(npz):
     order = dealt(numbered(npz, "--batch_size", 300, train=300), 1)[0]
     assert abs(np.corrcoef(order, np.arange(300))[0, 1]) < 0.2  # a short buffer's order: near 1
 
@@ -293,7 +293,7 @@ def test_a_batch_size_that_does_not_divide_the_shard_loses_nothing(npz, size):
     np.testing.assert_array_equal(np.bincount(dealt_out.ravel()), [size] * 12)
 
 
-def test_the_order_is_the_seeds_and_the_workers(npz):
+def test_the_order_depends_on_seed_and_worker(npz):
     def order(seed, worker):
         options = numbered(npz, "--batch_size", 12, "--seed", seed, train=24)
         return tuple(dealt(options, 2, worker=worker, workers=2).ravel() // 2)
@@ -304,7 +304,7 @@ def test_the_order_is_the_seeds_and_the_workers(npz):
 
 
 def loop(options, steps: int, **how) -> np.ndarray:
-    """[steps, batch]: the numbers of the examples that each iteration of a loop is given."""
+    """[steps, batch]: the numbers of the examples that each iteration of a loop gets."""
     with tf.Graph().as_default():
         next_batch = data.batches(options)
 
@@ -323,20 +323,20 @@ def test_a_fresh_batch_in_each_iteration_of_a_loop(npz):
     np.testing.assert_array_equal(np.bincount(dealt_out.ravel()), [2] * 12)  # two epochs
 
 
-def test_iterations_one_after_the_other_get_the_batches_in_the_order_of_the_seed(npz):
+def test_sequential_iterations_get_the_batches_in_the_order_of_the_seed(npz):
     """By default TensorFlow lets several iterations fetch at the same time, in any order."""
     options = numbered(npz, "--batch_size", 3)
     np.testing.assert_array_equal(loop(options, 20, parallel_iterations=1), dealt(options, 20))
 
 
-def test_delay_delays_each_of_the_iterations(npz):
+def test_delay_applies_to_each_iteration(npz):
     begun = time.monotonic()
     loop(numbered(npz, "--batch_size", 3, "--delay", "0:0.05"), 10, parallel_iterations=1)
     assert time.monotonic() - begun >= 10 * 0.05
 
 
 def test_the_examples_stay_on_this_worker_and_out_of_the_graph(npz):
-    """Local variables: neither saved nor shared; and no graph of the size of the data."""
+    """Local variables: neither saved nor shared; and the graph does not hold the data."""
     with tf.Graph().as_default() as graph, tf.device("/job:worker/task:1"):
         batch = data.batches(flags(), 1, 2)()
         assert tf.global_variables() == tf.trainable_variables() == []
@@ -346,7 +346,7 @@ def test_the_examples_stay_on_this_worker_and_out_of_the_graph(npz):
         assert graph.as_graph_def().ByteSize() < 40_000  # the shard has 184,000 bytes
 
 
-def test_delay_delays_every_batch_of_its_worker_alone(npz):
+def test_delay_applies_to_every_batch_of_its_worker_only(npz):
     def took(delay):
         begun = time.monotonic()
         dealt(numbered(npz, "--delay", delay, "--batch_size", 2), 3, worker=1, workers=2)
@@ -357,7 +357,7 @@ def test_delay_delays_every_batch_of_its_worker_alone(npz):
     assert took(f"0:{limit}") < limit
 
 
-# Pipelines of the reader's own
+# The reader's own pipelines
 
 
 def own_pipeline(dataset, count: int, delay: str | None = None, worker: int = 0) -> list:
@@ -370,7 +370,7 @@ def own_pipeline(dataset, count: int, delay: str | None = None, worker: int = 0)
             return [session.run(element) for _ in range(count)]
 
 
-def test_a_pipeline_of_the_readers_own_keeps_its_structure_and_order():
+def test_the_readers_own_pipeline_keeps_its_structure_and_order():
     def dataset():
         numbers = tf.data.Dataset.range(6).repeat()
         return numbers.map(lambda k: {"x": (k, [2 * k, 3 * k]), "name": tf.strings.as_string(k)})
@@ -390,7 +390,7 @@ def test_a_pipeline_of_batches_keeps_its_shapes():
         assert (batch.dtype, batch.shape.as_list()) == (tf.float32, [4, 3])
 
 
-def test_a_pipeline_of_the_readers_own_keeps_the_delay_of_its_worker():
+def test_the_readers_own_pipeline_keeps_the_delay_of_its_worker():
     def seconds(worker):
         begun = time.monotonic()
         own_pipeline(lambda: tf.data.Dataset.range(9).repeat(), 5, "1:0.1", worker)
@@ -405,7 +405,7 @@ def test_the_npz_is_not_shuffled_before_it_is_split(npz):
     np.testing.assert_array_equal(labels, np.arange(12) % 3)
 
 
-# Downloads: a server of our own with tiny files in the publishers' formats
+# Downloads: our own server with tiny files in the publishers' formats
 
 
 def idx(content: np.ndarray) -> bytes:
@@ -464,7 +464,7 @@ class Server:
 
     Attributes:
         bodies: path -> content.
-        lengths: path -> a Content-Length that is not true.
+        lengths: path -> a false Content-Length.
         asked: the paths of all requests.
         halfway: called when half of a body is sent.
     """
@@ -505,7 +505,7 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch, tmp_path):
-    """The publishers' server, as it were: it has the files, and the checksums are theirs."""
+    """Stands in for the publishers' servers, with tiny files and their checksums."""
     monkeypatch.setenv("DATA_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with contextlib.closing(Server()) as made:
@@ -517,13 +517,13 @@ def server(monkeypatch, tmp_path):
 
 
 def cached(tmp_path) -> dict[str, bytes]:
-    """Every file in the cache, the hidden ones included."""
+    """Every file in the cache, including hidden ones."""
     root = tmp_path / "cache"
     return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()}
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_download_gives_the_publishers_arrays_and_is_done_once(server, tmp_path, capsys, name):
+def test_a_download_gives_the_publishers_arrays_and_happens_once(server, tmp_path, capsys, name):
     options = flags("--data", name)
     prepare.fetch(options)
     assert cached(tmp_path) == {f"{name}/{file}": body for file, body in FILES[name].items()}
@@ -564,7 +564,7 @@ def test_the_description_of_a_download_is_known_before_it(server, name, size):
     assert count == size  # as published; this server's is a tiny one
 
 
-def test_data_url_goes_before_the_publisher(server):
+def test_data_url_overrides_the_publisher(server):
     server.bodies = {f"/mirror/{file}": body for file, body in IDX_FILES.items()}
     prepare.fetch(flags("--data", "mnist", "--data_url", f"{server.url}/mirror/"))
     assert sorted(server.asked) == sorted(server.bodies)
@@ -586,7 +586,7 @@ def test_a_task_that_is_started_by_hand_fetches_the_data_itself(server):
     ],
 )
 @pytest.mark.parametrize("name", ["mnist", "cifar10"])
-def test_a_bad_download_costs_one_sentence_and_leaves_nothing(
+def test_a_bad_download_ends_in_one_sentence_and_leaves_nothing(
     server, tmp_path, capsys, name, fault, words
 ):
     last = list(FILES[name])[-1]
@@ -604,7 +604,7 @@ def test_a_bad_download_costs_one_sentence_and_leaves_nothing(
     before = [file for file in FILES[name] if file != last]
     assert cached(tmp_path).keys() == {f"{name}/{file}" for file in before}
 
-    server.bodies[path] = good  # and when it is right again, only the missing file is fetched
+    server.bodies[path] = good  # once it is right again, only the missing file is fetched
     server.lengths.clear()
     server.asked.clear()
     prepare.fetch(flags("--data", name))
@@ -612,7 +612,7 @@ def test_a_bad_download_costs_one_sentence_and_leaves_nothing(
     assert cached(tmp_path) == {f"{name}/{file}": body for file, body in FILES[name].items()}
 
 
-def test_a_server_that_is_not_there(server, tmp_path, capsys):
+def test_a_server_that_does_not_answer(server, tmp_path, capsys):
     url = server.url
     server.close()
     with pytest.raises(SystemExit) as ended:
@@ -623,7 +623,7 @@ def test_a_server_that_is_not_there(server, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("url", ["nonsense", "http://", "http://127.0.0.1:99999", "http://a b/"])
-def test_an_address_that_is_none(server, capsys, url):
+def test_an_invalid_address(server, capsys, url):
     with pytest.raises(SystemExit) as ended:
         prepare.fetch(flags("--data", "mnist", "--data_url", url))
     assert ended.value.code == 2
@@ -654,8 +654,8 @@ def test_a_cache_that_cannot_be_written(server, tmp_path, monkeypatch, capsys):
     assert in_the_way.read_text() == "precious"
 
 
-def test_a_file_appears_whole_or_not_at_all(server, tmp_path):
-    """While it comes, however slowly, there is nothing under the name that readers know."""
+def test_a_file_appears_completely_or_not_at_all(server, tmp_path):
+    """During a download, however slow, no file has the name that readers open."""
     half, go_on = threading.Event(), threading.Event()
 
     def halfway():
@@ -674,7 +674,7 @@ def test_a_file_appears_whole_or_not_at_all(server, tmp_path):
 
 
 def test_a_corrupt_download_on_the_command_line(server, tmp_path):
-    """Our tiny files are not what the publisher's checksum says."""
+    """Our tiny files do not match the publisher's checksum."""
     finished = command(
         "--data", "mnist", "--data_url", f"{server.url}/mnist", "--results", tmp_path / "results",
         DATA_DIR=str(tmp_path / "cache"),

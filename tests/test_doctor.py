@@ -1,4 +1,4 @@
-"""The doctor passes a healthy machine; each fault gets one line that names it and the cure."""
+"""The doctor passes a healthy machine; each fault gets one line that names it and its fix."""
 
 import importlib.metadata
 import re
@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 
 from common.launch import doctor, network
 
-# In a network of its own where that can be had, so that nobody else's ports matter.
+# In a private network where possible, so that other programs' ports do not matter.
 PRELUDE = """
 import runpy, socket, sys
 from common.launch import network
@@ -45,7 +45,7 @@ def examine(sabotage: str = "", **more: str) -> tuple[int, list[str]]:
 
 
 def failures(lines: list[str]) -> list[str]:
-    """The lines that failed, without that on private networks where this system has none."""
+    """The failed lines, without the one on private networks where this system has none."""
     failed = [line for line in lines if line.startswith("[FAIL]")]
     if network.can_be_private():
         (told,) = [line for line in failed if "no private network" in line]
@@ -54,7 +54,7 @@ def failures(lines: list[str]) -> list[str]:
 
 
 def problem(check, *arguments) -> tuple[str, str]:
-    """What a check says is wrong, and its cure."""
+    """What a check says is wrong, and how to fix it."""
     with pytest.raises(doctor.Problem) as caught:
         check(*arguments)
     return caught.value.args
@@ -76,11 +76,11 @@ def test_a_healthy_machine():
 
 @pytest.mark.slow("starts TensorFlow servers")
 def test_a_port_in_use_and_proxies():
-    """Proxies that lead nowhere: the server answers all the same."""
+    """Proxies that lead nowhere: the server still answers."""
     taken = "listener = socket.create_server(('', 2223))"
     code, lines = examine(taken, http_proxy="http://127.0.0.1:9", HTTPS_PROXY="http://127.0.0.1:9")
     (line,) = failures(lines)
-    assert re.search(r"\] python\S* \(process \d+\) has port 2223 -> end it, .*--ps_hosts", line)
+    assert re.search(r"\] python\S* \(process \d+\) uses port 2223 -> stop it, .*--ps_hosts", line)
     assert code == 1
     assert "[OK]   http_proxy, HTTPS_PROXY set: tasks unset them" in lines
     assert any(line.startswith("[OK]   two servers start") for line in lines)
@@ -102,7 +102,7 @@ def test_tensorflow_cannot_be_imported(tmp_path, code):
     first, second = failures(lines)
     assert first.startswith(f"[FAIL] TensorFlow cannot be imported: {BROKEN[code]} -> install ")
     assert first.endswith("-m pip install -r " + str(ROOT / "common/requirements.txt"))
-    assert "no TensorFlow server answers" in second and "let TensorFlow be imported" in second
+    assert "no TensorFlow server answers" in second and "fix the import of TensorFlow" in second
     assert exit_code == 1 and len(lines) == 9
 
 
@@ -122,13 +122,13 @@ def test_a_server_that_does_not_answer(monkeypatch):
 def test_python_too_old():
     code, lines = examine("sys.version_info = (3, 9, 18, 'final', 0)")
     assert code == 1
-    (line,) = lines  # and no more
+    (line,) = lines  # and no other
     assert line == "[FAIL] Python 3.9.18, so nothing else was checked -> use Python 3.10 to 3.13"
 
 
 @pytest.fixture
 def installed(monkeypatch):
-    """name -> version, or None for missing, of packages whose real version is hidden."""
+    """name -> a fake version of an installed package, or None to hide the package."""
     real, changed = importlib.metadata.version, {}
 
     def version(name):
@@ -155,7 +155,7 @@ def test_other_versions_than_the_pins(installed, monkeypatch, tmp_path):
     least = re.search(r'"numpy>=([\d.]+),', project)[1]
     installed |= {"numpy": least}
     assert f"numpy {least}," in doctor.packages()
-    # An example that was copied away has no ranges: the pins alone are tested there.
+    # A copied example has no ranges: there, only the pins count as tested.
     monkeypatch.setattr(doctor, "ROOT", tmp_path)
     assert f"numpy is {least}, but ==" in problem(doctor.packages)[0]
     lines = [line for line in doctor.PINS.read_text().splitlines() if line.startswith("numpy==")]
@@ -172,8 +172,8 @@ def test_no_private_network(monkeypatch, tmp_path):
     monkeypatch.setattr(network, "can_be_private", lambda: "unshare: not permitted")
     monkeypatch.setattr(doctor, "SYSCTL", tmp_path)
     wrong, cure = problem(doctor.isolation)
-    assert "whoever reaches" in wrong and "unshare: not permitted" in wrong
-    assert cure == "stay in a network that you trust, and start runs with --network host"
+    assert "anyone who reaches" in wrong and "unshare: not permitted" in wrong
+    assert cure == "use a network that you trust, and start runs with --network host"
     (tmp_path / "kernel").mkdir()
     setting = tmp_path / "kernel/apparmor_restrict_unprivileged_userns"
     setting.write_text("0\n")
@@ -208,7 +208,7 @@ def test_memory(monkeypatch, tmp_path):
     assert problem(doctor.memory)[0] == "2.5 GB of memory are free"
 
 
-def test_a_check_that_breaks_off(monkeypatch, capsys):
+def test_a_check_that_crashes(monkeypatch, capsys):
     def breaks():
         raise OSError("two\nlines")
 
@@ -221,5 +221,5 @@ def test_a_check_that_breaks_off(monkeypatch, capsys):
     assert doctor.main() == 1
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line.startswith("[FAIL]")] == [lines[-2]]
-    assert "disk broke off" in lines[-2] and r"OSError('two\nlines')" in lines[-2]
-    assert lines[-1] == "[OK]   fine"  # the checks after it were made
+    assert "disk check crashed" in lines[-2] and r"OSError('two\nlines')" in lines[-2]
+    assert lines[-1] == "[OK]   fine"  # later checks still run

@@ -1,4 +1,4 @@
-"""The examples as a user runs them: what they reach, leave behind, and keep to themselves."""
+"""The examples as a user runs them: what they reach, leave behind, and keep private."""
 
 import json
 import re
@@ -80,7 +80,7 @@ def test_defaults_learn_the_digits_and_keep_the_contract(run, example):
 
 @pytest.mark.slow("2,000 steps")
 def test_threads_keep_the_contract(run):
-    """N threads of one process are N workers in what a run leaves, and there is no ps."""
+    """A run with N threads leaves the results of N workers, and has no ps."""
     finished = run("HogWild", "--threads", 3)
     summary = finished.summary
     assert {key: type(value) for key, value in summary.items()} == SUMMARY
@@ -91,14 +91,14 @@ def test_threads_keep_the_contract(run):
     every = [event for k in range(3) for event in finished.events(k)]
     assert sorted(event["global_step"] for event in every) == list(range(1, 2001))
     assert min(len(finished.events(k)) for k in range(3)) > 50
-    assert not any(event["pull"] + event["push"] for event in every)  # nothing travels
+    assert not any(event["pull"] + event["push"] for event in every)  # no transfers
     assert summary["examples"] == 2000 * 32
     assert summary["test_accuracy"] >= 0.95
 
 
-@pytest.mark.slow("a run of its own")
+@pytest.mark.slow("a separate run")
 def test_several_devices_without_a_gpu(run):
-    """It says so, and the processes say on what they compute."""
+    """It says so, and each process says which device it computes on."""
     finished = run("Multiple-GPUs-Single-Machine", "--workers", 2, "--steps", 300)
     assert (finished.summary["workers"], finished.summary["ps"]) == (2, 1)
     if not gpus.count():
@@ -120,7 +120,7 @@ def test_both_workers_work_in_a_short_run(run):
 
 @pytest.mark.slow("a run and a client")
 def test_parameters_live_on_the_ps_and_are_shared(start):
-    """A client that knows only the variables' names finds them on the ps, and sees them move."""
+    """A client that knows only the variables' names finds them on the ps, and sees them change."""
     process, where = start("HogWild", "--steps", ENDLESS, "--network", "host")
     assert eventually(lambda: list(where.glob("events-worker-1.jsonl")), 60)
     assert eventually(lambda: (where / "events-worker-1.jsonl").stat().st_size > 0, 60)
@@ -153,9 +153,9 @@ print(json.dumps([float(abs(x - y).max()) for x, y in zip(a, b)]))
     assert "warning: the servers of this run listen on all interfaces" in output
 
 
-@pytest.mark.slow("a run of its own")
+@pytest.mark.slow("a separate run")
 def test_parameters_are_spread_over_all_ps(run, tmp_path):
-    """Round robin; each ps is asked by the worker's own graph."""
+    """Round robin, as the worker's own graph places them."""
     shutil.copytree(ROOT / "common", tmp_path / "common")
     shutil.copytree(ROOT / "HogWild", tmp_path / "HogWild")
     script = tmp_path / "HogWild" / "worker.py"
@@ -169,7 +169,7 @@ def test_parameters_are_spread_over_all_ps(run, tmp_path):
     assert finished.summary["ps"] == 2
 
 
-@pytest.mark.slow("a run of its own")
+@pytest.mark.slow("a separate run")
 def test_a_copied_pair_of_folders_runs(run, tmp_path):
     copy = tmp_path / "my project"
     copy.mkdir()
@@ -189,14 +189,14 @@ def test_a_straggler_is_slow_and_makes_others_gradients_stale(run):
     assert all(event["compute"] + event["pull"] >= delay for event in slow)
 
 
-@pytest.mark.slow("a run of its own")
+@pytest.mark.slow("a separate run")
 def test_target_accuracy_stops_everybody(run):
     finished = run("HogWild", "--steps", 100000, "--target_accuracy", 0.95)
     assert finished.summary["test_accuracy"] >= 0.94  # others still pushed after it was reached
     assert finished.summary["global_step"] < 20000
 
 
-@pytest.mark.slow("a run of its own")
+@pytest.mark.slow("a separate run")
 def test_npz_and_cnn(run, tmp_path):
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, 300)
@@ -212,7 +212,7 @@ def test_npz_and_cnn(run, tmp_path):
     assert finished.parameters[-1].shape == (3,)
 
 
-@pytest.mark.slow("a run of its own")
+@pytest.mark.slow("a separate run")
 @pytest.mark.skipif(bool(network.can_be_private()), reason=network.can_be_private())
 def test_a_private_run_cannot_be_reached(start):
     process, where = start("HogWild", "--steps", ENDLESS, "--network", "private")
@@ -227,7 +227,7 @@ def test_a_private_run_cannot_be_reached(start):
 
 
 @pytest.mark.slow("two runs")
-def test_a_results_folder_is_used_again(run):
+def test_a_results_folder_can_be_used_again(run):
     first = run("Non-Distributed-Setup", "--steps", 30)
     shutil.rmtree(first.results / "checkpoints")
     second = run("Non-Distributed-Setup", "--steps", 20, "--results", first.results)

@@ -1,4 +1,4 @@
-"""What happens when something goes wrong: every case is brought about for real."""
+"""What happens when something goes wrong: every failure is provoked for real."""
 
 import json
 import os
@@ -21,13 +21,13 @@ from conftest import (
 )
 from machine import seconds
 
-pytestmark = pytest.mark.slow("waits for what is killed to come back")
+pytestmark = pytest.mark.slow("waits until killed tasks are back")
 
 
 def test_killed_tasks_come_back(start):
-    """Worker, chief and both ps are killed in turn: nothing begins at 0 again, and at most 2 s of
-    work is lost."""
-    delay = seconds(0.01)  # so that the other worker is not done before one is back
+    """Worker, chief and both ps are killed in turn: nothing restarts at 0, and at most 2 s of work
+    is lost."""
+    delay = seconds(0.01)  # so that the other worker does not finish before one is back
     flags = ["--ps", 2, "--steps", 4000, "--delay", f"0:{delay},1:{delay}"]
     process, where = start("HogWild", *flags)
     reach(where, 200)
@@ -37,7 +37,7 @@ def test_killed_tasks_come_back(start):
     ]
     output, _ = process.communicate(timeout=seconds(120))
     assert process.returncode == 0, output
-    assert "worker 1 was killed by SIGKILL: started again (1 of 3)" in output
+    assert "worker 1 was killed by SIGKILL: restarted (1 of 3)" in output
     summary = json.loads((where / "summary.json").read_text())
     assert summary["global_step"] == 4000
     assert [task["restarts"] for task in summary["tasks"]] == [1, 1, 1, 1]
@@ -94,7 +94,7 @@ def test_killed_while_tasks_are_importing(start):
 
 
 def test_a_script_that_raises(run, tmp_path):
-    """The traceback is what the screen ends with."""
+    """The screen ends with the traceback."""
     source = (ROOT / "HogWild" / "worker.py").read_text()
     broken = source.replace("        sess.run(step)", "        sess.run(step + 'one')")
     assert broken != source
@@ -156,7 +156,7 @@ def test_nan_stops_and_says_what_to_try(run):
 
 
 def test_nan_is_seen_in_the_shortest_run(run):
-    """Hooks look once in 0.1 s; these steps are over before."""
+    """Hooks look every 0.1 s; this run ends sooner."""
     finished = run("Non-Distributed-Setup", "--steps", 10, "--learning_rate", 1e30, ok=False)
     assert finished.code == 2
     last = finished.output.rstrip().splitlines()[-1]
@@ -170,7 +170,7 @@ def test_threads_that_run_out_of_time(run):
     finished = run("HogWild", "--threads", 2, "--steps", ENDLESS, "--timeout", limit, ok=False)
     assert finished.code == 1
     last = finished.output.rstrip().splitlines()[-1]
-    text = f"error: after --timeout {limit} s the run was not over: give it more time"
+    text = f"error: after --timeout {limit} s the run had not finished: give it more time"
     assert last.startswith(text)
 
 

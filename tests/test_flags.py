@@ -1,4 +1,4 @@
-"""The command line: the same everywhere, and a mistake costs one clear line."""
+"""The command line: the same everywhere, and a mistake ends in one clear line."""
 
 import ast
 import json
@@ -63,7 +63,7 @@ def expected_defaults(own: dict) -> dict[str, list[str]]:
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory):
-    """A copy of the examples, in which whatever is written shows."""
+    """A copy of the examples, to see whether anything is written there."""
     copy = tmp_path_factory.mktemp("house")
     for name in ("common", *EXAMPLES):
         ignore = shutil.ignore_patterns("__pycache__", "results")
@@ -73,7 +73,7 @@ def house(tmp_path_factory):
 
 @pytest.fixture
 def call(house, tmp_path):
-    """Runs the copy's `bash FOLDER/run.sh flags` in a machine without TensorFlow."""
+    """Runs the copy's `bash FOLDER/run.sh flags` as on a machine without TensorFlow."""
     poison = tmp_path / "without"
     poison.mkdir()
     (poison / "tensorflow.py").write_text("raise SystemExit('TensorFlow was imported')")
@@ -185,7 +185,7 @@ MISTAKES = [
 
 
 def assert_one_sentence(text: str, *words: str) -> None:
-    """Exactly one line, for the user: no traceback, and it says these things."""
+    """Exactly one line for the user, without a traceback, that holds these words."""
     assert re.fullmatch(r"error: .+\n", text), text
     for word in words:
         assert word in text
@@ -203,7 +203,7 @@ def test_a_mistake_costs_one_line_and_writes_nothing(call, house, tmp_path, exam
 
 @pytest.mark.parametrize("below", ["", "deeper", "much/deeper"])
 def test_results_that_cannot_be_written(call, house, tmp_path, below):
-    # Not a matter of permissions, which do not stop root: there is a file in the way.
+    # A file is in the way: permissions would not stop root.
     in_the_way = tmp_path / "file"
     in_the_way.write_text("precious")
     before = files(house, tmp_path)
@@ -260,7 +260,7 @@ CHANGED = {  # other defaults of known flags
 
 
 @pytest.mark.parametrize("name", CHANGED)
-def test_a_known_flag_takes_the_default_of_the_example(name):
+def test_a_known_flag_takes_the_examples_default(name):
     default = CHANGED[name]
     known = (common_flags.EVERYWHERE | common_flags.IF_NAMED)[name]
     assert default != known.default
@@ -301,7 +301,7 @@ OWN = {"layers": 3, "dropout": 0.5, "augment": True, "frozen": False, "schedule"
        "widths": [64, 32], "decays": [0.5, 1]}  # fmt: skip
 
 
-def test_a_key_of_the_examples_own_is_a_flag_of_the_type_of_its_default():
+def test_an_unknown_key_becomes_a_flag_with_the_type_of_its_default():
     found = vars(options(OWN))
     assert {name: found[name] for name in OWN} == OWN
     given = ["--layers", -2, "--dropout", 1, "--no-augment", "--frozen", "--schedule", "a b",
@@ -357,7 +357,7 @@ def test_a_name_that_every_example_has_is_refused(capsys, name):
 
 
 def with_own(to):
-    """A copy of HogWild with flags of its own, and other defaults of known ones."""
+    """A copy of HogWild with new flags, and other defaults for known ones."""
     source = (ROOT / "HogWild" / "worker.py").read_text()
     line = next(line for line in source.splitlines() if line.startswith("DEFAULTS = "))
     defaults = ast.literal_eval(line.partition(" = ")[2]) | OWN | {"batch_size": 16, "hidden": 8}
@@ -387,7 +387,7 @@ def test_own_flags_are_in_the_help_and_in_the_summary(run, tmp_path):
 
 @pytest.fixture
 def task(monkeypatch):
-    """`task("worker", "--task_index", 1)` -> the Task that such a script would be."""
+    """`task("worker", "--task_index", 1)` -> the Task of such a script."""
 
     def _task(job, *flags, config=None, defaults=HOGWILD):
         script = ROOT / "HogWild" / f"{job}.py"
@@ -401,7 +401,7 @@ def task(monkeypatch):
     return _task
 
 
-def test_a_task_that_is_told_nothing_is_the_first_of_its_job_on_localhost(task):
+def test_a_task_without_flags_is_the_first_of_its_job_on_localhost(task):
     hosts = {"ps": ["localhost:2222"], "worker": ["localhost:2223", "localhost:2224"]}
     worker, ps = task("worker"), task("ps")
     assert (worker.job, worker.index, worker.hosts) == ("worker", 0, hosts)
@@ -468,11 +468,11 @@ def test_tf_config(task, chief):
     assert (alone.index, alone.hosts) == (0, {"ps": ["p:1"], "worker": ["c:1"]})
 
 
-def test_flags_go_before_tf_config(task):
+def test_flags_override_tf_config(task):
     config = cluster_config("worker", 0)
     assert task("worker", "--task_index", 1, config=config).address == "b:1"
     assert task("worker", "--worker_hosts", "x:1,y:1", config=config).address == "x:1"
-    # The launcher says everything, on machines whose own TF_CONFIG is about something else.
+    # The launcher passes everything, even where TF_CONFIG is about something else.
     said = ("--ps_hosts", "p:9", "--worker_hosts", "x:9,y:9", "--task_index", 1)
     for other in (cluster_config("worker", 0, worker=["a:1"]), "something else"):
         assert task("worker", *said, config=other).address == "y:9"
@@ -488,8 +488,8 @@ def test_flags_go_before_tf_config(task):
         ({"task": {"type": "worker", "index": 0}}, ("TF_CONFIG must read", "'cluster'")),
         (cluster_config("worker", "first"), ("TF_CONFIG must read",)),
         (cluster_config("worker", -1), ("TF_CONFIG must read", "negative")),
-        (cluster_config("worker", 0, ps="p:1", worker=["a:1"]), ("TF_CONFIG", "ps is no list")),
-        (cluster_config("worker", 0, ps=[2222], worker=["a:1"]), ("TF_CONFIG", "ps is no list")),
+        (cluster_config("worker", 0, ps="p:1", worker=["a:1"]), ("TF_CONFIG", "ps is not a list")),
+        (cluster_config("worker", 0, ps=[2222], worker=["a:1"]), ("TF_CONFIG", "ps is not a list")),
         (cluster_config("worker", 0, worker=["a:1"]), ("TF_CONFIG", "ps and worker", "['worker']")),
         (cluster_config("worker", 0, ps=["p:1"]), ("TF_CONFIG", "ps and worker")),
         (cluster_config("worker", 0, ps=[], worker=["a:1"]), ("TF_CONFIG", "ps and worker")),

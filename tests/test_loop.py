@@ -17,9 +17,9 @@ tf.disable_eager_execution()
 LOOP = "        sess.run(step)"
 SESSION = "# 6. The monitored session"
 
-# Makes calls of `sess.run` and notes for each: its value, or how it was refused, and how many
-# updates there were before and after it. Reading `global_step` makes no step: that is shown, too,
-# since in the end every step must be accounted for.
+# Calls `sess.run` and notes for each call: its value, or how it was refused, and the number of
+# updates before and after it. Reading `global_step` makes no step: this is tested too, since in the
+# end every step must be accounted for.
 PROBE = """        import json
         import numpy as np
 
@@ -84,8 +84,8 @@ CALLS = """[
 READS = ("alone", "count", "reads", "sparse", "nothing", "number", "number of several")
 
 
-def test_run_is_that_of_tensorflow(run, tmp_path):
-    """A step where it is asked for, none where it is not, and values as TensorFlow gives them."""
+def test_run_behaves_like_tensorflows(run, tmp_path):
+    """A step only where one is asked for, and the values that TensorFlow gives."""
     root = probed("HogWild", tmp_path, TENSORS, CALLS)
     finished = run("HogWild", "--workers", 1, "--steps", 30, root=root)
     seen, events = found(finished), finished.events()
@@ -95,7 +95,7 @@ def test_run_is_that_of_tensorflow(run, tmp_path):
         assert after - before == (name not in READS), name
 
     def event(name):
-        """The one of the step that a call has made."""
+        """The event of the step that a call made."""
         return events[seen[name][2] - 1]
 
     assert seen["step"][0] is None and seen["name"][0] is None
@@ -108,7 +108,7 @@ def test_run_is_that_of_tensorflow(run, tmp_path):
     assert type(seen["alone"][0]) is float and seen["alone"][0] > 0
     assert seen["count"][0] == seen["count"][1]
     reads = seen["reads"][0]
-    np.testing.assert_array_equal(*reads["w"])  # nothing has moved
+    np.testing.assert_array_equal(*reads["w"])  # no update in between
     assert reads["at"] == seen["reads"][1]
     assert seen["nothing"][0] == []
     for name in ("number", "number of several"):
@@ -120,7 +120,7 @@ def test_run_is_that_of_tensorflow(run, tmp_path):
 
 
 def test_several_steps_in_a_call(run, tmp_path):
-    """Four steps, noted as four; what is fetched is of the last."""
+    """Four steps, noted as four; fetched values are those of the last."""
     root = probed("HogWild", tmp_path, TENSORS, CALLS)
     flags = ["--workers", 1, "--steps", 42, "--steps_per_execution", 4]
     finished = run("HogWild", *flags, root=root)
@@ -172,7 +172,7 @@ class Losses(tf.train.SessionRunHook):
 
 
 def test_a_token_is_not_taken_without_a_step(run, tmp_path):
-    """In a synchronous scheme the loss is that of the parameters which the token stands for."""
+    """In a synchronous scheme the loss belongs to the parameters of the token."""
     calls = """[("loss", loss), ("pair", [step, loss]), ("w", w), ("params", params[-1])]"""
     root = probed("Synchronous-SGD", tmp_path, "", calls)
     flags = ["--workers", 1, "--steps", 30, "--learning_rate", 0.2]
@@ -182,7 +182,7 @@ def test_a_token_is_not_taken_without_a_step(run, tmp_path):
     for name in ("loss", "w"):
         text, before, after = seen[name]
         assert text.startswith("ValueError: sess.run(") and "sess.run([step, ...])" in text
-        assert before <= after <= before + 1  # an update of the chief's thread may be under way
+        assert before <= after <= before + 1  # an update of the chief's thread may be in progress
     made, loss = seen["pair"][0]
     assert made is None
     assert loss in [pytest.approx(event["loss"], rel=1e-6) for event in events[:3]]
@@ -267,11 +267,11 @@ WRAPS = {
 
 
 @pytest.mark.parametrize("how", WRAPS)
-def test_reading_a_parameter_in_a_function_of_the_graph_is_no_update(how):
+def test_reading_a_parameter_in_a_function_of_the_graph_is_not_an_update(how):
     updated(False, WRAPS[how])
 
 
 @pytest.mark.parametrize("how", WRAPS)
-def test_writing_it_there_is_one(how):
+def test_writing_a_parameter_there_is_an_update(how):
     with pytest.raises(ValueError, match=r"changes weights without waiting for the number"):
         updated(True, WRAPS[how])

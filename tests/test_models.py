@@ -1,4 +1,4 @@
-"""The networks against NumPy, and their travels between worker and parameter servers."""
+"""The networks against NumPy, and their transfers between worker and parameter servers."""
 
 import argparse
 import itertools
@@ -49,7 +49,7 @@ def initial(options) -> list[np.ndarray]:
 
 
 def evaluate(make, *given):
-    """Runs `make(*tensors)` on the given arrays in a graph of its own."""
+    """Runs `make(*tensors)` on the given arrays in a new graph."""
     with tf.Graph().as_default(), tf.Session() as session:
         return session.run(make(*(tf.constant(value) for value in given)))
 
@@ -66,14 +66,14 @@ def forward(params, x):
 
 
 def cross_entropy(scores, labels) -> float:
-    """Mean over the batch of -log of the softmax's share of the right class."""
+    """Mean over the batch of -log of the softmax probability of the right class."""
     p = np.exp(scores - scores.max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)
     return -np.log(p[np.arange(len(labels)), labels]).mean()
 
 
 def convolved(x, filters):
-    """[batch, height, width, in] with [3, 3, in, out], zeros around the edge: loops, by hand."""
+    """[batch, height, width, in] with [3, 3, in, out], zeros around the edge, in plain loops."""
     padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
     height, width = x.shape[1:3]
     out = np.zeros((*x.shape[:3], filters.shape[3]))
@@ -140,7 +140,7 @@ def test_linear_starts_at_zero():
 
 
 @pytest.mark.parametrize("model", ["mlp", "cnn"])
-def test_initial_values_are_he_normal_and_the_seeds(model):
+def test_initial_values_are_he_normal_and_depend_on_the_seed(model):
     values = initial(flags("--model", model))
     for weights, biases in zip(values[::2], values[1::2], strict=True):
         assert (biases == 0).all()
@@ -220,8 +220,8 @@ def test_gradients_against_finite_differences(model):
             assert grad[at] == pytest.approx((losses[0] - losses[1]) / 2e-5, rel=1e-6, abs=1e-9)
 
 
-def test_gradients_at_the_moving_values_of_a_loop_are_new_in_each_step():
-    """T local steps: each gradient is taken where the step before it has led."""
+def test_gradients_in_a_loop_are_taken_at_its_current_values():
+    """T local steps: each gradient is taken where the previous step ended."""
     params, x, labels = problem("linear")
 
     def steps(x, labels, *w):
@@ -269,7 +269,7 @@ def test_cnn_runs_on_digits():
     np.testing.assert_allclose(measured, forward_cnn(initial(options), x[..., None]), rtol=1e-4)
 
 
-def test_cnn_refuses_what_is_no_image(dataset, capsys):
+def test_cnn_refuses_what_is_not_an_image(dataset, capsys):
     options = flags("--model", "cnn", "--data", dataset(35))
     with pytest.raises(SystemExit) as ended:
         models.shapes(options)
@@ -280,8 +280,8 @@ def test_cnn_refuses_what_is_no_image(dataset, capsys):
     assert error.count("\n") == 1
 
 
-# Pull and push. A server cannot be stopped, so the cluster has a process of its own; its network
-# must be chosen before TensorFlow is imported.
+# Pull and push. A server cannot be stopped, so the cluster runs in a separate process. That must
+# choose its network before it imports TensorFlow.
 
 CLUSTER = """
 import json
@@ -294,7 +294,7 @@ print(json.dumps(test_models.cluster_of_two_ps(private)))
 
 
 def cluster_of_two_ps(private: bool) -> dict:
-    """Pulls and pushes parameters on a real cluster; returns what was seen."""
+    """Pulls and pushes parameters on a real cluster; returns what it saw."""
     hosts = [f"localhost:{port}" for port in network.free_ports(3, private)]
     spec = tf.train.ClusterSpec({"ps": hosts[:2], "worker": hosts[2:]})
     servers = [tf.train.Server(spec, job, k) for job, k in (("ps", 0), ("ps", 1), ("worker", 0))]
@@ -334,7 +334,7 @@ def cluster_of_two_ps(private: bool) -> dict:
             return [value.tolist() for value in session.run(tensors)]
 
         def transfers(tensors) -> list[list[str]]:
-            """[from, to] of every tensor that travels between tasks."""
+            """[from, to] of every tensor that is sent between tasks."""
             ends, metadata = ("send_device", "recv_device"), tf.RunMetadata()
             options = tf.RunOptions(output_partition_graphs=True)
             session.run([tensor.op for tensor in tensors], options=options, run_metadata=metadata)
@@ -379,7 +379,7 @@ def test_the_parameters_are_spread_over_the_parameter_servers(seen):
     assert seen["param devices"] == PS * 2
 
 
-def test_pull_brings_the_values_here_in_order(seen):
+def test_pull_copies_the_values_in_order(seen):
     assert seen["pulled devices"] == [WORKER] * 4
     assert seen["pulled shapes"] == SHAPES
     for pulled, before, start in zip(
@@ -397,7 +397,7 @@ def test_a_pull_waits_for_what_comes_before_it_on_the_same_ps(seen):
             np.testing.assert_allclose(value, right, rtol=1e-6)
 
 
-def test_push_lays_each_value_beside_its_parameter(seen):
+def test_push_puts_each_value_next_to_its_parameter(seen):
     assert seen["pushed devices"] == seen["param devices"]
     assert seen["pushed shapes"] == SHAPES
     for pushed, before in zip(seen["pushed"], seen["before"], strict=True):
@@ -419,18 +419,18 @@ def test_the_count_stays_where_it_is(seen):
     assert seen["count devices"] == [PS[0]] * 3
 
 
-def test_what_is_still_on_the_ps_need_not_travel_back(seen):
+def test_what_is_still_on_the_ps_is_not_sent_back(seen):
     assert seen["still devices"] == seen["param devices"]
     assert seen["still"] == seen["before"]
     assert seen["still on ps"] == []
 
 
-def test_a_push_to_one_place_lays_all_values_there(seen):
+def test_a_push_to_one_place_puts_all_values_there(seen):
     assert seen["pushed to one"] == [PS[1]] * 4
 
 
 def test_the_count_is_read_before_the_parameters():
-    """So an update that comes in between is in w but not in the count, never the other way."""
+    """So an update that comes in between is in w but not in the count, never vice versa."""
     with tf.Graph().as_default(), tf.device("/job:ps/task:0"):
         params = models.create(flags("--hidden", 3))
         global_step = tf.train.get_or_create_global_step()

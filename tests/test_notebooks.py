@@ -1,4 +1,4 @@
-"""The notebooks: each runs and finds true what it claims; the committed ones are clean."""
+"""The notebooks: each one runs, and its claims hold; the committed ones are clean."""
 
 import os
 import re
@@ -18,8 +18,7 @@ from machine import seconds
 
 ALL = [str(path) for path in notebooks.everything()]
 ALONE = [p for p in ALL if ROOT / p not in notebooks.SIDE_BY_SIDE.glob("*.ipynb")]
-# What saves time, where a notebook's parameters cell has such a name. A straggler has to be slow
-# compared with this machine.
+# Parameters that save time. A straggler has to be slow compared with this machine.
 SHORTER = {
     "HogWild": {"steps": 800},
     "Non-Distributed-Setup": {"steps": 1000, "fewer": 50},
@@ -86,7 +85,7 @@ def test_the_committed_outputs_are_complete_and_clean(path):
     cells = code_cells(notebook)
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     assert notebook.metadata.get("executed_code") == notebooks.code_hash(notebook), (
-        "the outputs are of other code: run tests/refresh.sh --notebooks"
+        "other code made these outputs: run tests/refresh.sh --notebooks"
     )
     outputs = [output for cell in cells for output in cell.outputs]
     assert not [o for o in outputs if o.output_type == "error" or o.get("name") == "stderr"]
@@ -104,14 +103,14 @@ def cleaned(notebook):
 
 
 @pytest.mark.parametrize("path", ALL)
-def test_it_has_the_form_of_all(path):
+def test_it_has_the_common_form(path):
     notebook = read(path)
     text = texts(notebook.cells)
     assert text.startswith("# ")
     at = 0
     for part in PARTS:
         found = re.compile(part, re.M).search(text, at)
-        assert found, f"{part} is missing, or not in its place"
+        assert found, f"{part} is missing, or in the wrong place"
         at = found.start()
     exercises = text[text.index("## Exercises") : text.index("## What next")]
     answers = len(re.findall(r"<details>\s*<summary>Answer</summary>", exercises))
@@ -168,7 +167,7 @@ def test_the_tutorial_names_every_notebook_with_its_minutes():
 
 
 def others() -> list[str]:
-    """What runs beside papermill, the kernel and the guards of process groups."""
+    """What runs besides papermill, the kernel and the guards of process groups."""
     own = ("papermill", "ipykernel_launcher", "os.killpg", "resource_tracker")
     return [command for command in processes().values() if not any(name in command for name in own)]
 
@@ -203,7 +202,7 @@ def test_nothing_outlives_a_killed_kernel(path, flags, tmp_path):
 
 @pytest.mark.slow("a kernel and a run in it")
 def test_an_interrupted_cell_stops_its_run():
-    """The stop button: the run is gone, the kernel is there and goes on."""
+    """The stop button: the run ends, the kernel stays and continues."""
     manager = jupyter_client.KernelManager(kernel_name="python3")
     manager.start_kernel(env=environment(), cwd=str(ROOT / "HogWild"))
     client = manager.client()

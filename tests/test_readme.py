@@ -1,4 +1,4 @@
-"""What the READMEs say is so: quotes, paths, links, flags, commands."""
+"""What the READMEs say is true: quotes, paths, links, flags, commands."""
 
 import difflib
 import hashlib
@@ -23,7 +23,7 @@ def text(readme: str) -> str:
 
 
 @pytest.mark.parametrize("readme", READMES)
-def test_quotes_are_what_the_files_say(readme):
+def test_quotes_match_the_files(readme):
     old = text(readme)
     assert refresh.refreshed(old, refresh.FIXED | refresh.QUOTED) == old, "run tests/refresh.sh"
     for head, kind, argument, body, _ in refresh.BLOCK.findall(old):
@@ -68,7 +68,7 @@ def commands(readme: str) -> list[str]:
 
 
 def test_commands_can_be_typed():
-    """Every command of the root README names scripts and flags that are there."""
+    """Every command of the root README names scripts and flags that exist."""
     found = commands("README.md")
     assert len(found) >= 10
     for command in found:
@@ -83,8 +83,8 @@ def test_commands_can_be_typed():
             flags.parser(defaults).parse_args(match[2].split())
 
 
-def test_quoted_output_is_what_is_printed(run):
-    """The screen of a run today, numbers aside, is the one that the README shows."""
+def test_quoted_output_matches_a_run(run):
+    """Apart from numbers, a run prints what the README shows."""
     (quoted,) = re.findall(r"\$ bash HogWild/run.sh\n(.*?)\n```", text("README.md"), re.S)
 
     def shape(screen: str) -> list[str]:
@@ -96,9 +96,9 @@ def test_quoted_output_is_what_is_printed(run):
 
 
 def test_every_new_line_of_distribution_is_marked():
-    """Distributed-Setup marks with `# NEW:` the lines that its parent lacks, and no other.
+    """Distributed-Setup marks the lines that its parent lacks with `# NEW:`, and no others.
 
-    The mark stands in the line, or in a comment above it.
+    The mark is in the line, or in a comment above it.
     """
     parent = (ROOT / "Non-Distributed-Setup" / "train.py").read_text().splitlines()
     known = {line.split("  #")[0].strip() for line in parent}
@@ -111,7 +111,7 @@ def test_every_new_line_of_distribution_is_marked():
             assert marked == (bare not in known), line
 
 
-def test_hogwild_differs_by_its_scheme_alone():
+def test_hogwild_differs_only_by_its_scheme():
     """Its defaults, and a shard of the data for each of several workers."""
     a, b = (quotes.code(ROOT / name / "worker.py") for name in ("Distributed-Setup", "HogWild"))
     changed = [line.split("=")[0].strip() for line in b if line not in a]
@@ -120,7 +120,7 @@ def test_hogwild_differs_by_its_scheme_alone():
 
 @pytest.mark.parametrize("example", sorted(p.parent.name for p in ROOT.glob("[!.]*/worker.py")))
 def test_the_diff_is_the_scheme(example):
-    """Changed lines without comments: the larger of those that come and those that go."""
+    """Changed lines without comments: the larger number of added and removed lines."""
     scheme = formulas.of(example)
     parent = ROOT / scheme.parent
     if parent.is_dir():
@@ -135,9 +135,9 @@ EXAMPLES = sorted(path.parent for path in ROOT.glob("[!.]*/run.sh") if path.pare
 
 
 def test_the_catalogue_is_complete():
-    """Every folder that runs stands in the root README's table, and has the same files.
+    """Every folder with a run.sh is in the root README's table, and has the same files.
 
-    Its README names whatever script it has beside those of all.
+    Its README names each script that the other folders do not have.
     """
     table = re.findall(
         r"^\| \[([\w-]+)\]\(\1/README.md\).*`bash \1/run.sh`", text("README.md"), re.M
@@ -152,7 +152,7 @@ def test_the_catalogue_is_complete():
 
 
 def test_every_example_has_its_own_readme_and_picture():
-    """A copied folder brings those of its parent: they show another scheme's run."""
+    """A copied folder has those of its parent: they show another scheme's run."""
     titles, pictures = {}, {}
     for folder in EXAMPLES:
         again = f"run tests/refresh.sh {folder.name}"
@@ -166,11 +166,11 @@ def test_every_example_has_its_own_readme_and_picture():
         assert other == folder.name, f"{folder.name}/curves.png is that of {other}: {again}"
 
 
-def test_a_name_that_is_no_folder_ends_in_one_sentence():
+def test_an_unknown_folder_ends_in_one_sentence():
     done = subprocess.run(["bash", "tests/refresh.sh", "No-Such-Folder"], cwd=ROOT,
                           env=environment(), capture_output=True, text=True)  # fmt: skip
     assert done.returncode == 1 and not done.stdout
-    assert done.stderr == "'No-Such-Folder' is no folder of the collection with a README.md\n"
+    assert done.stderr == "'No-Such-Folder' is not a folder of the collection with a README.md\n"
 
 
 def test_a_chosen_folder_leaves_the_other_blocks_alone():

@@ -1,8 +1,8 @@
-"""Every example is its formula: real runs of several workers, replayed in NumPy.
+"""Every example matches its formula: real runs of several workers, replayed in NumPy.
 
-An asynchronous run is never repeated, but its events explain it fully: which update came when, and
-how many updates the parameters held that it was computed from. All on full batches with `linear`,
-where nothing else is left to chance. The folders are found by themselves.
+An asynchronous run never repeats, but its events explain it fully: the order of the updates, and
+how many updates the parameters held that each one was computed from. All runs use full batches and
+`linear`, so nothing else is random. The tests find the folders themselves.
 """
 
 import json
@@ -35,7 +35,7 @@ def replayed(finished, scheme: formulas.HogWild) -> np.ndarray:
 
 
 def together(finished, scheme: formulas.SynchronousSGD) -> np.ndarray:
-    """The same of a synchronous run, in which every round holds a push of every worker."""
+    """The same for a synchronous run, in which every round holds a push of every worker."""
     w, everyone = np.zeros(650), list(range(finished.summary["workers"]))
     made = (finished.results / "updates.jsonl").read_text().splitlines()
     assert [json.loads(line)["workers"] for line in made] == [everyone] * len(made)
@@ -46,16 +46,16 @@ def together(finished, scheme: formulas.SynchronousSGD) -> np.ndarray:
 
 def distance(measured: np.ndarray, expected: np.ndarray) -> float:
     """The largest difference, relative to the largest parameter."""
-    assert np.abs(expected).max() > 0.1  # something was learnt, so the comparison says something
+    assert np.abs(expected).max() > 0.1  # it has learnt: the comparison means something
     return np.abs(measured - expected).max() / np.abs(expected).max()
 
 
 @pytest.mark.parametrize("window", [5, pytest.param(1, marks=pytest.mark.slow("another window"))])
 @pytest.mark.parametrize("example", FOLDERS)
-def test_a_run_is_its_formula(run, example, window):
+def test_a_run_matches_its_formula(run, example, window):
     entry = formulas.of(example)
     if entry.formula is None:
-        pytest.skip("a test of its own compares it with NumPy")
+        pytest.skip("another test compares it with NumPy")
     text = (ROOT / example / "worker.py").read_text()
     windows = ["--window", window] if '"window"' in text else []
     if not windows and window != 5:
@@ -67,16 +67,16 @@ def test_a_run_is_its_formula(run, example, window):
     replay = together if isinstance(scheme, formulas.SynchronousSGD) else replayed
     assert distance(flat(finished), replay(finished, scheme)) < EXACT
     if workers and replay is replayed:
-        assert finished.summary["staleness"]["max"] > 0  # or staleness was not put to the test
-    if entry.flags:  # with its own term the scheme ends elsewhere than its parent
+        assert finished.summary["staleness"]["max"] > 0  # or staleness was not tested
+    if entry.flags:  # its own term takes the scheme away from its parent
         parent = formulas.of(entry.parent).formula(finished.summary["flags"], np.zeros(650))
         assert distance(flat(finished), replay(finished, parent)) > 10 * EXACT
 
 
-@pytest.mark.slow("the same schemes once more")
+@pytest.mark.slow("the same schemes again")
 @pytest.mark.parametrize("example", ["HogWild", "DOWNPOUR", "AEAMSGD", "DC-ASGD", "SAGN"])
-def test_several_steps_in_a_call_are_the_formula_too(run, example):
-    """Each step in a call starts from what the one before has left, on the worker and on the ps."""
+def test_several_steps_in_a_call_match_the_formula_too(run, example):
+    """Each step in a call starts from what the previous one left, on the worker and on the ps."""
     finished = run(example, "--model", "linear", "--batch_size", 0, "--learning_rate", 0.3,
                    "--steps", STEPS + 1, "--workers", 3, "--steps_per_execution", 4)  # fmt: skip
     scheme = formulas.of(example).formula(finished.summary["flags"], np.zeros(650))

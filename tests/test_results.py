@@ -1,4 +1,4 @@
-"""What the summary makes of the events."""
+"""What the summary computes from the events."""
 
 import heapq
 import itertools
@@ -35,8 +35,8 @@ def simulated(cycles, steps: int) -> list[list[dict]]:
     return events
 
 
-def test_theory_of_equal_workers_is_their_number_times_the_share():
-    """n - 1 where the next pull follows at once; three workers' share of 3/4 makes 1.5."""
+def test_theory_for_equal_workers_is_the_number_of_others_times_the_share():
+    """n - 1 if the next pull follows at once; with three workers and a share of 3/4, 1.5."""
     rng = np.random.default_rng(0)
     for gap, expected in ((0.0, 2.0), (1.0, 1.5)):
         events = simulated([lambda now, gap=gap: (rng.exponential(3), gap)] * 3, 20_000)
@@ -45,9 +45,9 @@ def test_theory_of_equal_workers_is_their_number_times_the_share():
 
 @pytest.mark.parametrize("workers", [2, 4, 8])
 @pytest.mark.parametrize("kind", ["late", "pauses", "straggler"])
-def test_theory_is_the_mean_staleness_also_of_workers_that_pause(workers, kind):
-    """Workers that begin one after the other, that stop now and then, or of which one is slow: the
-    ways in which a real run is not the even one of the textbook."""
+def test_theory_is_the_mean_staleness_also_for_uneven_workers(workers, kind):
+    """Workers that begin one after the other, that pause now and then, or one of which is slow: how
+    real runs differ from the textbook's."""
     rng = np.random.default_rng(workers)
 
     def worker(k):
@@ -70,13 +70,13 @@ def test_theory_is_the_mean_staleness_also_of_workers_that_pause(workers, kind):
     assert record._theory(events) == pytest.approx(measured, rel=0.05)
 
 
-def test_theory_of_a_worker_alone_is_nothing():
+def test_theory_for_a_single_worker_is_zero():
     assert record._theory(simulated([lambda now: (1.0, 1.0)], 10)) == 0
     assert record._theory([[], []]) == 0
 
 
-def test_theory_leaves_out_what_lies_between_two_sessions():
-    """A worker that was lost pulls much later, a ps that was lost counts from its checkpoint."""
+def test_theory_ignores_the_gap_between_two_sessions():
+    """A lost worker pulls much later; a lost ps counts from its checkpoint."""
     even = [{"pulled_at": at, "out": 3.0, "gap": 1.0 if at else None} for at in (0, 2, 4, 6)]
     for at in (2, 100):
         again = [*even, *({**event, "pulled_at": event["pulled_at"] + at} for event in even)]

@@ -1,7 +1,7 @@
-"""What schemes have in common, and special cases of them: real runs against each other and NumPy.
+"""What schemes have in common, and special cases: real runs against each other and NumPy.
 
-`test_replay.py` compares every example with its formula. All runs here are on full batches with
-`linear`, where nothing is left to chance. They are made once and shared.
+`test_replay.py` compares every example with its formula. All runs here use full batches and
+`linear`, so nothing is random. Each run is made once and shared.
 """
 
 import json
@@ -33,7 +33,7 @@ _RUNS: dict = {}
 
 @pytest.fixture
 def trained(run, tmp_path_factory):
-    """A run with full batches on `linear` to its end; the same flags are run only once."""
+    """A complete run on full batches with `linear`; one run for the same flags."""
 
     def _trained(example, *flags, steps=20, eta=0.3):
         flags = [example, *map(str, flags), "--steps", str(steps), "--learning_rate", str(eta)]
@@ -47,7 +47,7 @@ def trained(run, tmp_path_factory):
 
 
 def assert_close(measured, expected, tolerance=1e-4):
-    assert np.abs(expected).max() > 0.1  # something was learnt, so the comparison says something
+    assert np.abs(expected).max() > 0.1  # it has learnt: the comparison means something
     np.testing.assert_allclose(
         measured, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max()
     )
@@ -73,7 +73,7 @@ def test_one_worker_of_hogwild_is_one_process(trained):
 
 
 def test_an_update_with_backups_is_the_mean_of_those_it_took(trained):
-    """Whoever was first in an update, its gradient counts 1 / (n - b)."""
+    """Each gradient that an update took counts 1 / (n - b)."""
     finished = trained("Synchronous-SGD", "--workers", 3, "--backup_workers", 1)
     w, took = np.zeros(650), []
     for line in (finished.results / "updates.jsonl").read_text().splitlines():
@@ -103,7 +103,7 @@ def test_several_devices_are_synchronous_sgd(trained, mode, n):
     assert len(finished.events(n - 1)) == 20
 
 
-# The facts that schemes have in common, run against run.
+# What schemes have in common, run against run.
 
 
 @ANOTHER

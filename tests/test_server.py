@@ -16,7 +16,7 @@ from common import cluster
 import tensorflow.compat.v1 as tf
 tf.disable_eager_execution()
 with tf.device("/job:" + sys.argv[2]):
-    total = tf.random.uniform([], 3, 4, tf.int32, name="total")  # 3, and no constant
+    total = tf.random.uniform([], 3, 4, tf.int32, name="total")  # 3, but not a constant
 with tf.Session(sys.argv[1]) as session:
     options, about = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE), tf.RunMetadata()
     print("total", session.run(total, options=options, run_metadata=about))
@@ -32,7 +32,7 @@ def command(*flags):
 
 @pytest.fixture
 def serve():
-    """Starts a server; its process."""
+    """Starts a server; returns its process."""
     started = []
 
     def _serve(spec, job, index=0):

@@ -1,6 +1,6 @@
-"""Set-up makes a .venv at first use, once, and says in a sentence why where it cannot.
+"""Set-up makes a .venv once, at first use; if it cannot, it says why in one sentence.
 
-Python, pip and the disk are stood in for by small shell scripts, except in the last test.
+Small shell scripts stand in for Python, pip and the disk, except in the last test.
 """
 
 import contextlib
@@ -20,13 +20,13 @@ import pytest
 from conftest import ROOT, environment, eventually, processes
 from machine import seconds
 
-pytestmark = pytest.mark.slow("no scheme has a part in the set-up")
+pytestmark = pytest.mark.slow("tests the set-up, not a scheme")
 
 TOOLS = (
     "awk bash cat cp df dirname grep head mkdir mv rm sed sh sleep tail touch uname"  # no Python
 )
 
-# A good Python 3.12, whose `venv` copies a real one without pip that has this script as `python`.
+# A good Python 3.12: its `venv` copies a real one without pip, with this script as its `python`.
 PYTHON = f"""#!/bin/sh
 case "$*" in
   --version) echo "Python 3.12.1" ;;
@@ -39,13 +39,13 @@ case "$*" in
 esac
 """
 WRONG = '#!/bin/sh\n[ "$1" = --version ] && echo Python 3.9.18\nexit 1\n'
-# Debian's, without its package python3-venv.
+# Debian's Python, without the package python3-venv.
 BARE = PYTHON.replace('"-c import venv"*', '*ensurepip*) exit 1 ;;\n  "-c import venv"*')
 WITHOUT_PIP = PYTHON.replace('"-c import pip") exit 0', '"-") exit 0 ;;\n  "-c import pip") exit 1')
 
 
 class Machine:
-    """A copy of the plumbing in a folder of its own, and a PATH that holds what a test puts in."""
+    """A copy of the plumbing in a new folder, and a PATH that holds only what a test needs."""
 
     def __init__(self, folder: Path, empty_venv: Path):
         self.empty_venv = empty_venv
@@ -66,7 +66,7 @@ class Machine:
 
     @property
     def pips(self) -> int:
-        """How often pip was called so far."""
+        """How often pip has been called."""
         return len(self.calls.read_text().split()) if self.calls.exists() else 0
 
     def has(self, name: str, script: str = PYTHON) -> None:
@@ -135,7 +135,7 @@ def good(machine):
     return machine
 
 
-def test_first_use_makes_it_later_ones_use_it(good):
+def test_first_use_makes_it_and_later_uses_keep_it(good):
     first = good.works()
     assert f"Setting up {good.venv} with Python 3.12.1" in first.stderr
     assert "done once" in first.stderr
@@ -147,7 +147,7 @@ def test_first_use_makes_it_later_ones_use_it(good):
     assert left == {"common", "HogWild", ".venv"}
 
 
-def test_the_second_time_costs_little(good):
+def test_the_second_use_is_fast(good):
     good.works()
 
     def took() -> float:
@@ -171,7 +171,7 @@ def test_only_a_wrong_python(machine):
     )
     machine.fails("3.10 to 3.13 is needed", "only Python 3.9.18")
     assert not machine.venv.exists()
-    machine.has("python")  # the right one under the last of the names
+    machine.has("python")  # the right one, under the last name tried
     machine.works()
 
 
@@ -179,7 +179,7 @@ def test_no_venv_module(machine):
     machine.has("python3.11", BARE)
     machine.fails("python3.11 has no venv module", "apt install python3.11-venv")
     assert not machine.venv.exists()
-    machine.has("python3.10")  # another one has it
+    machine.has("python3.10")  # another Python has it
     machine.works()
 
 
@@ -212,7 +212,7 @@ REASONS = {
 def test_pip_fails(good, reason):
     output, words = REASONS[reason]
     good.fails(*words, pip=f"cat <<'EOF'\n{output}\nEOF\nexit 1")
-    good.works()  # what is left was not taken for ready:
+    good.works()  # the unfinished .venv was not taken for a complete one:
     assert good.pips == 2
 
 
@@ -277,7 +277,7 @@ def test_killed(good, whom):
     assert eventually(lambda: not processes(), 5)
     process.communicate(timeout=seconds(5))
     (good.venv / "half").touch()
-    good.works()  # the lock file that is left does not hold it up
+    good.works()  # the leftover lock file does not block it
     assert not (good.venv / "half").exists() and good.pips == 2
 
 
@@ -302,7 +302,7 @@ def test_other_requirements(good):
     assert good.pips == pips + 1
 
 
-def test_an_update_that_broke_off_is_not_taken_for_the_old_state(good):
+def test_a_failed_update_is_not_taken_for_the_old_state(good):
     good.works()
     pins = good.root / "common/requirements.txt"
     old = pins.read_text()
@@ -336,8 +336,8 @@ def test_its_python_is_gone(good):
     assert good.pips == 2
 
 
-def test_its_python_has_become_another(good):
-    """As when /usr/bin/python3 is upgraded: it looks for packages in a folder of its own."""
+def test_its_python_was_upgraded(good):
+    """As when /usr/bin/python3 is upgraded: the new one looks for packages in another folder."""
     good.works()
     (good.venv / "bin/python").write_text(WITHOUT_PIP.replace("3.12.1", "3.13.0"))
     (good.venv / "old").touch()
@@ -345,7 +345,7 @@ def test_its_python_has_become_another(good):
     assert good.pips == 2 and not (good.venv / "old").exists()
 
 
-def test_a_venv_of_somebody_else_is_not_removed(good):
+def test_somebody_elses_venv_is_not_removed(good):
     (good.venv / "bin").mkdir(parents=True)
     (good.venv / "bin/python").write_text(WITHOUT_PIP)
     (good.venv / "bin/python").chmod(0o755)
@@ -365,7 +365,7 @@ def test_two_at_once(good):
     assert good.pips == 1
 
 
-def test_the_one_that_waits_takes_over_from_one_that_fails(good):
+def test_a_waiting_set_up_takes_over_from_one_that_fails(good):
     begun = good.root / "begun"
     first = good.start(pip=f"touch '{begun}'; sleep {seconds(1)}; exit 1")
     assert eventually(begun.exists, 20)
@@ -405,7 +405,7 @@ def test_progress_on_a_terminal(good):
     steps = [text.strip() for text in moving.split("\r") if text.strip()]
     assert steps[0].endswith("packages: tensorflow-2.21.0")
     assert steps[-2].startswith("installing: ")
-    assert steps[-1] == "Set-up is complete."  # written over the line that moved
+    assert steps[-1] == "Set-up is complete."  # overwrites the progress line
     assert max(map(len, moving.split("\r"))) < 80
 
 
@@ -431,7 +431,7 @@ def test_python_of_the_environment_is_used_as_it_is(good):
 
 
 def test_with_the_real_python_and_pip(machine):
-    """No stand-ins: a real venv, and pip with one package that lies in a folder."""
+    """No stand-ins: a real venv, and pip with one package from a folder."""
     machine.has("python3.12", f"#!/bin/sh\nexec '{sys.executable}' \"$@\"\n")
     (machine.root / "common/requirements.txt").write_text("tiny==1.0\n")
     (machine.root / "common/launch/launcher.py").write_text(

@@ -1,4 +1,4 @@
-"""Several steps in one call are the same steps, also when the call breaks off in the middle."""
+"""Several steps in one call are the same steps, even if the call fails in the middle."""
 
 import argparse
 import types
@@ -17,13 +17,13 @@ COUNT = 4  # steps in one call
 
 
 def step_of(limit: int, ps: str = "", worker: str = "", fault: int = -1, resource: bool = True):
-    """Takes v from a ps, makes 3 v + k of it here in a loop, where k counts the steps of this
-    process in its own variable, and puts it back; the loop also draws a number of a pipeline.
+    """Reads v from a ps, computes 3 v + k here in a loop, where the local variable k counts the
+    steps of this process, and writes it back; the loop also takes numbers from a pipeline.
     The update with the number `fault` fails.
 
     Returns:
-        step, two rows (there v and the number of the update, here k and the sum of what was
-        drawn), the number, initialisers
+        step, two rows (on the ps v and the number of the update, here k and the sum of the
+        numbers taken), the number, initialisers
     """
     with tf.device(ps):
         v = tf.Variable(1.0, use_resource=resource)
@@ -71,7 +71,7 @@ def cluster() -> tuple[str, tuple[str, str]]:
 
 
 def noted(row: tf.Tensor) -> tuple[tf.Operation, tf.Tensor]:
-    """What puts a row aside, where it is, and what reads all of them, [rows, ...]."""
+    """An operation that stores a row on its device, and a tensor of all rows, [rows, ...]."""
     with tf.device(row.device):
         queue = tf.FIFOQueue(-1, row.dtype, [row.shape], shared_name=f"rows/{row.name}")
         return queue.enqueue(row), queue.dequeue_many(queue.size())
@@ -86,7 +86,7 @@ def chained(step: tf.Operation, rows) -> tuple[list[tf.Operation], list[tf.Tenso
 
 
 @pytest.mark.parametrize(("distributed", "resource"), [(False, True), (True, True), (False, False)])
-def test_the_steps_are_the_same_and_the_last_one_may_come_in_the_middle(distributed, resource):
+def test_the_steps_are_the_same_and_the_last_one_may_be_inside_a_call(distributed, resource):
     target, places = cluster() if distributed else ("", ())
     limit, rows = 3 * COUNT + 2, []
     with tf.Graph().as_default(), tf.Session(target) as session:
@@ -100,19 +100,19 @@ def test_the_steps_are_the_same_and_the_last_one_may_come_in_the_middle(distribu
             rows.extend(map(np.concatenate, zip(*together)))
         with pytest.raises(tf.errors.OutOfRangeError):
             session.run(call)
-        rows.extend(map(np.concatenate, zip(*session.run(reads))))  # of the call that broke off
+        rows.extend(map(np.concatenate, zip(*session.run(reads))))  # of the call that failed
     np.testing.assert_allclose(rows, expected(limit), rtol=1e-5)
 
 
-def test_what_a_fault_has_left_behind_is_not_taken_for_later_steps(tmp_path):
-    """As in a run: a call ends with an error, and training goes on in a new session."""
+def test_rows_from_before_a_fault_are_not_taken_for_later_steps(tmp_path):
+    """As in a run: a call ends with an error, and training continues in a new session."""
     target, places = cluster()
     fault = 2 * COUNT + 3
     flags = argparse.Namespace(steps_per_execution=COUNT, results=str(tmp_path))
     task = types.SimpleNamespace(device=places[1], flags=flags)
     with tf.Graph().as_default():
         step, (there, here), number, inits = step_of(10 * COUNT, *places, fault=fault)
-        loss, pulled_at = there[0], tf.cast(here[0], tf.int64)  # they stand in the events as such
+        loss, pulled_at = there[0], tf.cast(here[0], tf.int64)  # shown as such in the events
         training = Step(task, 0, [Replica(step, loss, number, pulled_at)])
         with tf.Session(target) as session:
             session.run(inits)
@@ -129,7 +129,7 @@ def test_what_a_fault_has_left_behind_is_not_taken_for_later_steps(tmp_path):
     (events,) = record.read_events(tmp_path, 1)
     steps = [event["global_step"] for event in events]
     first = steps.index(fault + 2)
-    # What was not read when the session was lost is lost, too; that is at most 0.1 s.
+    # Rows not yet read are lost with the session: at most 0.1 s of them.
     assert steps[:first] == list(range(1, first + 1)) and first <= fault
     assert steps[first:] == list(range(fault + 2, fault + 2 + 2 * COUNT))
     after = events[first:]
@@ -153,12 +153,12 @@ def called(step, row, calls: int) -> np.ndarray:
 
 
 def dropped(seed) -> tf.Tensor:
-    """A mask of zeros and twos, as of a dropout."""
+    """A mask of zeros and twos, as dropout makes it."""
     return tf.nn.dropout(tf.ones([60]), rate=0.5, seed=seed)
 
 
 def in_a_loop(draw) -> tf.Tensor:
-    """[3, 60]: what is drawn in three iterations."""
+    """[3, 60]: the draws of three iterations."""
     masks = tf.TensorArray(tf.float32, 3)
     _, masks = tf.while_loop(
         lambda t, _: t < 3, lambda t, masks: (t + 1, masks.write(t, draw())), [0, masks]
@@ -199,7 +199,7 @@ def counting(tmp_path, amount, more=lambda step, now: ()):
 
     Returns:
         the session, the `Step`, its operation, the variable, its value after the step, and what
-        `more` makes of the operation and this value
+        `more` computes from the operation and this value
     """
     flags = argparse.Namespace(steps_per_execution=COUNT, results=str(tmp_path))
     task = types.SimpleNamespace(device="", flags=flags)
@@ -218,7 +218,7 @@ def counting(tmp_path, amount, more=lambda step, now: ()):
     return session, training, step, k, now, *made
 
 
-def test_what_is_computed_from_a_step_is_that_of_the_last(tmp_path):
+def test_what_is_computed_from_a_step_comes_from_the_last(tmp_path):
     """Also what the step itself does not need: a measure, or a tensor that waits for the step."""
 
     def more(step, now):
@@ -232,7 +232,7 @@ def test_what_is_computed_from_a_step_is_that_of_the_last(tmp_path):
             for call in (1, 2, 3):
                 _, k, now, tenfold, later = training.run(training.last(fetches))
                 assert (now, tenfold, later) == (COUNT * call, 10 * now, 10 * now + 1)
-                assert k in range(COUNT * (call - 1), COUNT * call + 1)  # no time is given for it
+                assert k in range(COUNT * (call - 1), COUNT * call + 1)  # read at any time
             training.write()
     (events,) = record.read_events(tmp_path, 1)
     assert [event["global_step"] for event in events] == list(range(1, 3 * COUNT + 1))

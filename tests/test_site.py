@@ -116,7 +116,7 @@ def test_links_lead_somewhere_and_nothing_is_loaded_from_elsewhere(site):
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    """Offers the site, and takes what the checker has found."""
+    """Serves the site, and receives what the checker found."""
 
     def do_POST(self):
         text = self.rfile.read(int(self.headers["Content-Length"]))
@@ -130,7 +130,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def server(site):
-    """A server of this test's own, on a free port of this machine."""
+    """A server for this test, on a free port of this machine."""
     handler = functools.partial(Handler, directory=str(site))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.found = queue.Queue()

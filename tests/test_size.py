@@ -1,4 +1,4 @@
-"""How much there is to read: of a worker script, of common/, and of what a run imports."""
+"""How much there is to read: a worker script, common/, and what a run imports."""
 
 import ast
 import re
@@ -32,13 +32,13 @@ def test_a_worker_script_names_few_helpers():
     assert len(names) <= 16, sorted(names)
 
 
-def test_what_worker_scripts_name_is_read_in_one_sitting():
+def test_the_modules_that_worker_scripts_name_are_short():
     modules = {path.name: lines_of(path) for path in (ROOT / "common").glob("*.py")}
     assert sum(modules.values()) <= 1100, modules
 
 
 def test_a_worker_imports_little(run, tmp_path):
-    """All of common/ that is there when a run of HogWild ends, the subpackages included."""
+    """All modules of common/ that a run of HogWild has loaded, including subpackages."""
     source = (ROOT / "HogWild" / "worker.py").read_text() + (
         "\nimport sys\nfiles = [getattr(module, '__file__', None) for name, module in "
         "sys.modules.items() if name.partition('.')[0] == 'common']\n"

@@ -1,7 +1,7 @@
-"""What travels in a step: from the partition graphs that TensorFlow really ran.
+"""What a step transfers, read from the partition graphs that TensorFlow ran.
 
-One transfer each way between a worker and each ps: w~ one way, what is pushed the other way. So the
-update's arithmetic is on the ps, and counting and timing a step sends nothing more.
+One transfer each way between a worker and each ps: w~ to the worker, the push to the ps. So the ps
+computes the update, and counting and timing a step transfers nothing more.
 """
 
 import collections

@@ -1,4 +1,4 @@
-"""Your-Own: what is replaced in the folder's own files works as what it replaces."""
+"""Your-Own: what the folder replaces works like the original."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def checkpoint(folder):
 
 
 def test_dropout_is_on_in_training_and_off_in_evaluation(run):
-    """The evaluation is that of the whole network, in NumPy; the loss in training is not."""
+    """The evaluation matches the whole network in NumPy; the training loss does not."""
     finished = run("Your-Own", "--dropout", 0.5)
     summary = finished.summary
     assert summary["flags"]["dropout"] == 0.5
@@ -104,7 +104,7 @@ def test_a_killed_ps_comes_back_with_the_slots(start):
     events = sorted((e for k in (0, 1) for e in reach(where, 1, k)), key=lambda e: e["time"])
     first = min(e["global_step"] for e in events if e["time"] > killed + 1)
     reached = next(e["time"] for e in events if e["global_step"] >= first - 2)
-    assert first > 20 and killed - reached < seconds(2)  # it went on from the checkpoint
+    assert first > 20 and killed - reached < seconds(2)  # it continued from the checkpoint
     updates = np.log(checkpoint(where).get_tensor("beta2_power")) / np.log(0.999)
     assert 1350 < updates <= 1502
 
@@ -129,7 +129,7 @@ def test_a_copy_reads_another_table(run, tmp_path):
     assert finished.summary["test_accuracy"] >= 0.85
 
 
-def test_help_shows_what_is_its_own():
+def test_help_shows_the_folders_own_defaults():
     done = subprocess.run(
         ["bash", ROOT / "Your-Own" / "run.sh", "--help"],
         capture_output=True, text=True, env=environment(COLUMNS="200"),
@@ -151,11 +151,11 @@ def test_help_shows_what_is_its_own():
         ("--data", "missing.csv", "--data: there is no file"),
         ("--data", "words.csv", "could not convert string 'x'"),
         ("--data", "half.csv", "the last column must hold classes"),
-        ("--data", "empty.csv", "a header and five lines or more are needed"),
+        ("--data", "empty.csv", "needs a header and at least five lines"),
         ("--batch_size", "0", "--batch_size 0: this example draws batches"),
     ],
 )
-def test_a_mistake_costs_one_sentence(run, tmp_path, flag, value, words):
+def test_a_mistake_ends_in_one_sentence(run, tmp_path, flag, value, words):
     (tmp_path / "words.csv").write_text("a,class\n" + "1,0\n" * 9 + "x,1\n")
     (tmp_path / "half.csv").write_text("a,class\n" + "1,0\n" * 9 + "1,0.5\n")
     (tmp_path / "empty.csv").write_text("")

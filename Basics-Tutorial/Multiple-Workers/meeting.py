@@ -1,9 +1,9 @@
 """How the three notebooks find each other, and how they say whom they wait for.
 
-Who comes first chooses a free address for each role and writes all three into a file, in a
-temporary folder named after the user. Every notebook holds a lock on a file of its own role while
-its kernel lives. The system drops the lock with the process, so the addresses of a run of which
-nobody lives are recognised, and replaced.
+The first notebook chooses a free address for each role and writes all three to a file, in a
+temporary folder named after the user. Each notebook locks its role's file while its kernel runs.
+The system releases the lock when the process ends. So the next notebook recognises the addresses of
+a dead run, and replaces them.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from common.gates import Gate
 from common.launch import addresses
 from common.teach import notebook
 
-ROLES = {  # role -> the notebook that plays it
+ROLES = {  # role -> its notebook
     "ps": "Parameter-Server.ipynb",
     "worker-1": "Worker-1.ipynb",
     "worker-2": "Worker-2.ipynb",
@@ -32,7 +32,7 @@ _held: dict = {}  # role -> the open lock file
 
 
 def folder() -> Path:
-    """The meeting place, this user's alone."""
+    """The meeting place, for this user only."""
     path = Path(tempfile.gettempdir()) / f"multiple-workers-{getpass.getuser()}"
     path.mkdir(mode=0o700, exist_ok=True)
     if path.stat().st_uid != os.getuid():
@@ -60,7 +60,7 @@ def _locked(role: str):
 
 
 def is_running(role: str) -> bool:
-    """Whether a living kernel plays the role."""
+    """Whether a running kernel has the role."""
     with _alone():
         return _is_locked(role)
 
@@ -89,7 +89,7 @@ def meet(role: str) -> dict[str, list[str]]:
 
 
 def leave(role: str) -> None:
-    """Gives the role back; the last one clears the meeting place."""
+    """Gives the role back; the last notebook to leave clears the meeting place."""
     with _alone():
         _held.pop(role).close()
         (folder() / f"{role}.lock").unlink(missing_ok=True)
@@ -100,7 +100,7 @@ def leave(role: str) -> None:
 
 
 def wait(condition: Callable[[], bool], role: str, section: int, patience: float) -> None:
-    """Returns once `condition()` holds; says until then what has to be done, and where.
+    """Returns once `condition()` holds; until then, shows what to do, and where.
 
     Raises:
         TimeoutError: after `patience` seconds.
@@ -109,7 +109,7 @@ def wait(condition: Callable[[], bool], role: str, section: int, patience: float
     name, begun = ROLES[role], time.monotonic()
     while not condition():
         do = "run its cells" if is_running(role) else "open it, and run its cells"
-        text = f"waiting for {name} to come to the end of section {section}: {do}"
+        text = f"waiting for {name} to finish section {section}: {do}"
         if time.monotonic() - begun > patience:
             raise TimeoutError(f"gave up {text}")
         line.update(Markdown(f"*{text} ...*"))
@@ -123,17 +123,17 @@ def wait_for_ps(cluster: dict[str, list[str]], patience: float) -> None:
 
 
 class Sections:
-    """Which sections a worker has finished: gates on the ps, seen by all."""
+    """Which sections a worker has finished: gates on the ps, which all notebooks see."""
 
     def __init__(self, role: str, count: int = 8):
         self._role = role
         self._gates = [Gate(f"{role}/{section}") for section in range(count + 1)]
 
     def finished(self, session: tf.Session, section: int) -> None:
-        """Says it, from the worker's own notebook."""
+        """Called in the worker's notebook: opens the gate of the section."""
         self._gates[section].open(session)
 
     def wait(self, session: tf.Session, section: int, patience: float) -> None:
-        """Returns when the worker has said it, to somebody else's notebook."""
+        """Called in another notebook: returns when the worker has finished the section."""
         gate = self._gates[section]
         wait(lambda: gate.is_open(session), self._role, section, patience)

@@ -1,9 +1,9 @@
-"""What is wrong with this machine, and the cure: `python -m common.doctor`.
+"""Checks this machine, and says how to fix what is wrong: `python -m common.doctor`.
 
-Every check prints one line, `[OK]   what there is` or `[FAIL] what is wrong -> the cure`.
+Every check prints one line, `[OK]   what there is` or `[FAIL] what is wrong -> how to fix it`.
 """
 
-from __future__ import annotations  # an older Python, too, is to be told that it is too old
+from __future__ import annotations  # so that an older Python can say that it is too old
 
 import contextlib
 import functools
@@ -25,7 +25,7 @@ PACKAGES = ("numpy", "scikit-learn", "matplotlib", "rich", "tensorboard", "jupyt
 PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 CGROUP, SYSCTL = Path("/sys/fs/cgroup"), Path("/proc/sys")
 INSTALL = f"install what the examples are tested with: {sys.executable} -m pip install -r {PINS}"
-# Linux settings that may forbid private networks: the value that does, and the one that does not.
+# Linux settings that may forbid private networks: the value that does, and one that does not.
 FORBIDDING = {
     "kernel/apparmor_restrict_unprivileged_userns": ("1", "0"),  # of Ubuntu 24.04
     "user/max_user_namespaces": ("0", "10000"),
@@ -33,7 +33,7 @@ FORBIDDING = {
 
 
 class Problem(Exception):
-    """What is wrong, and the cure: one clear sentence each."""
+    """What is wrong, and how to fix it: one clear sentence each."""
 
 
 def python() -> str:
@@ -44,10 +44,10 @@ def python() -> str:
 
 
 def _tested(name: str):
-    """The versions of a package that are tested: pyproject.toml's range, or else the pin."""
+    """The tested versions of a package: pyproject.toml's range, or else the pin."""
     from packaging.requirements import Requirement
 
-    project = ROOT / "pyproject.toml"  # is not there where an example was copied away
+    project = ROOT / "pyproject.toml"  # missing where an example was copied elsewhere
     ranges = re.findall(rf'"({name}[<>=].*?)"', project.read_text()) if project.exists() else []
     pins = re.findall(rf"^{name}==.*", PINS.read_text(), re.MULTILINE)
     wanted = map(Requirement, ranges or pins)
@@ -70,11 +70,11 @@ def packages(names: tuple[str, ...] = PACKAGES) -> str:
 
 
 def try_tensorflow() -> None:
-    """Prints JSON for each thing that worked; two servers, as one alone needs no network."""
+    """Prints JSON for each thing that works; starts two servers, as one alone needs no network."""
     from common.launch import network
 
     private = network.choose("auto", lambda warning: None) == "private"
-    from common.cluster import cores, tf  # after that: it starts threads, and unsets the proxies
+    from common.cluster import cores, tf  # only now: it starts threads, and unsets the proxies
 
     gpus = len(tf.config.list_physical_devices("GPU"))
     print(json.dumps({"cores": cores(), "gpus": gpus}), flush=True)
@@ -87,7 +87,7 @@ def try_tensorflow() -> None:
 
 @functools.lru_cache
 def _trial() -> dict:
-    """What `try_tensorflow` says in a process of its own; `end` holds its last words."""
+    """What `try_tensorflow` prints in a separate process; `end` is its last line."""
     command = [sys.executable, "-c", "from common.launch import doctor; doctor.try_tensorflow()"]
     try:
         child = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60)
@@ -108,16 +108,16 @@ def tensorflow() -> str:
 
 
 def server() -> str:
-    facts, cure = _trial(), "first let TensorFlow be imported"
+    facts, cure = _trial(), "first fix the import of TensorFlow"
     if facts.get("answer") == 7:
         return "two servers start, and one computes for a session on the other through grpc://"
     if "cores" in facts:
-        cure = "see to it that localhost is 127.0.0.1 and that no firewall stands before it"
+        cure = "make sure that localhost is 127.0.0.1 and that no firewall blocks it"
     raise Problem(f"no TensorFlow server answers here: {facts['end']}", cure)
 
 
 def _holder(port: int) -> str:
-    with contextlib.suppress(Exception):  # some systems tell only root, some nobody
+    with contextlib.suppress(Exception):  # some systems tell only root, some tell nobody
         import psutil
 
         pids = {c.laddr.port: c.pid for c in psutil.net_connections("tcp") if c.status == "LISTEN"}
@@ -134,9 +134,10 @@ def ports() -> str:
             try:
                 probe.bind(("", port))
             except OSError:
-                cure = "end it, or start tasks with other --ps_hosts and --worker_hosts"
-                raise Problem(f"{_holder(port)} has port {port}", cure) from None
-    return f"ports 2222 to 2224 are free, others too ({network.free_ports(1, private=False)[0]})"
+                cure = "stop it, or start tasks with other --ps_hosts and --worker_hosts"
+                raise Problem(f"{_holder(port)} uses port {port}", cure) from None
+    other = network.free_ports(1, private=False)[0]
+    return f"ports 2222 to 2224 are free, and so are others ({other})"
 
 
 def proxies() -> str:
@@ -148,15 +149,15 @@ def isolation() -> str:
     from common.launch import network
 
     if not (why := network.can_be_private()):
-        return "a run's servers have a private network: nobody else reaches them"
+        return "a run's servers have a private network: nobody else can reach them"
     cures = [
         f"sudo sysctl {name.replace('/', '.')}={good}"
         for name, (bad, good) in FORBIDDING.items()
         if (SYSCTL / name).is_file() and (SYSCTL / name).read_text().strip() == bad
     ]
-    cures.append("stay in a network that you trust, and start runs with --network host")
-    risk = "whoever reaches a run's servers, on any interface, runs code and reads files as you"
-    raise Problem(f"{risk}, for there is no private network ({why})", ", or ".join(cures))
+    cures.append("use a network that you trust, and start runs with --network host")
+    risk = "anyone who reaches a run's servers, on any interface, runs code and reads files as you"
+    raise Problem(f"there is no private network ({why}): {risk}", ", or ".join(cures))
 
 
 def disk() -> str:
@@ -175,7 +176,7 @@ def memory() -> str:
         free = min(free, int((CGROUP / "memory.max").read_text()) - int(used[1]))
     text = f"{free / 1e9:.1f} GB of memory are free"
     if free < 3e9:
-        raise Problem(text, "end other programs: each task takes about 1 GB, and a run has three")
+        raise Problem(text, "close other programs: each task takes about 1 GB, and a run has three")
     return text
 
 
@@ -189,7 +190,7 @@ def main() -> int:
         except Problem as problem:
             line = "[FAIL] {} -> {}".format(*problem.args)
         except Exception as error:
-            line = f"[FAIL] the check of {check.__name__} broke off: {error!r} -> {INSTALL}"
+            line = f"[FAIL] the {check.__name__} check crashed: {error!r} -> {INSTALL}"
         print(" ".join(line.splitlines()), flush=True)
         failed |= line.startswith("[FAIL]")
     return int(failed)

@@ -5,7 +5,7 @@ import subprocess
 
 
 def count() -> int:
-    """The NVIDIA GPUs that a process started now may use; `CUDA_VISIBLE_DEVICES` is heeded."""
+    """The NVIDIA GPUs that a process started now may use, as `CUDA_VISIBLE_DEVICES` allows."""
     try:
         done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):

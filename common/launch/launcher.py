@@ -1,5 +1,5 @@
 """The launcher: `python -m common.launch FOLDER [flags]` starts all tasks of an example on this
-machine, shows how they get on, starts again what dies, writes the results, leaves nothing behind.
+machine, shows their progress, restarts killed tasks, writes the results and leaves nothing behind.
 """
 
 import json
@@ -18,11 +18,11 @@ from common.training.results import create, now, write
 
 
 class Stopped(BaseException):
-    """A signal asks the launcher to stop; no library takes it for an error of its own."""
+    """A signal asks the launcher to stop; `except Exception` in a library does not catch it."""
 
 
 class Failed(Exception):
-    """The run cannot be completed: what the screen ends with, and the exit code."""
+    """The run cannot be completed. Holds the last message on the screen and the exit code."""
 
 
 def main(arguments: list[str]) -> int:
@@ -51,11 +51,11 @@ def main(arguments: list[str]) -> int:
 
 
 def checked(arguments: list[str]) -> "Run":
-    """All that can be wrong before anything starts; an earlier run's results are removed last."""
+    """Checks everything before any task starts; removes an earlier run's results last."""
     folder = Path(arguments[0]).resolve()
     script = next((p for n in ("worker.py", "train.py") if (p := folder / n).is_file()), None)
     if script is None:
-        fail(f"{folder} holds no worker.py and no train.py: it is no example folder")
+        fail(f"{folder} has neither worker.py nor train.py: it is not an example folder")
     defaults, description = example_of(script)
     text = f"{description}\n\nbash {folder.name}/run.sh [flags]"
     parser = flags.parser(defaults, text, folder)
@@ -115,7 +115,7 @@ class Run:
             self.deadline = time.monotonic() + self.options.timeout
             for task in self.tasks:
                 self.group.start(task, self.env)
-            from common.launch import screen  # after the start: importing it takes a while
+            from common.launch import screen  # after the tasks: importing it takes a while
 
             with screen.Screen(self.where, self.options) as shown:
                 self._watch(shown)
@@ -140,8 +140,8 @@ class Run:
             task.exit_code = code
             if task.exit_code == 0:
                 if all(worker.exit_code == 0 for worker in self.workers):
-                    # A ps ends when the workers have left it; one that was started again after
-                    # they left would wait for ever.
+                    # A ps ends when the workers have left it; one that was restarted after they
+                    # left would wait for ever.
                     self.deadline = min(self.deadline, time.monotonic() + 5)
                 continue
             if task.exit_code == 2:
@@ -157,7 +157,7 @@ class Run:
                     1,
                 )
             task.restarts += 1
-            shown.say(f"{how}: started again ({task.restarts} of {self.options.max_restarts})")
+            shown.say(f"{how}: restarted ({task.restarts} of {self.options.max_restarts})")
             self.group.start(task, self.env)
         shown.update(last=True)
 
@@ -168,7 +168,7 @@ class Run:
             if self.ps and task.exit_code is None and not addresses.answers(address):
                 log = record.shown(task.log)
                 return f"{after} {task.name} had not come up at {address}; see {log}"
-        return f"{after} the run was not over: give it more time, or see {record.shown(logs)}"
+        return f"{after} the run had not finished: give it more time, or see {record.shown(logs)}"
 
     def write(self) -> None:
         """summary.json and curves.png, from what the tasks left; then the screen's last lines."""

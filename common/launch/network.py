@@ -1,8 +1,8 @@
 """A private network for a run on one machine, and ports for its servers.
 
-TensorFlow's servers listen on every interface and ask nobody who they are: whoever reaches a port
-runs graphs and reads and writes files as you. In a Linux network namespace of its own nobody but
-the run itself reaches them.
+TensorFlow's servers listen on every interface and have no authentication: anyone who reaches a port
+can run graphs, and read and write files, as you. In a separate Linux network namespace, only the
+run itself can reach them.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ def _unshare(what: int) -> None:
 
 
 def _enter() -> None:
-    """Moves this process, which must have one thread, into a new network with localhost alone."""
+    """Moves this process, which must have one thread, into a new network with only localhost."""
     uid, gid = os.getuid(), os.getgid()
     try:
         _unshare(_NEW_NET)
@@ -45,7 +45,7 @@ def _enter() -> None:
 
 
 def can_be_private() -> str:
-    """Tries it in a child. Returns why it cannot be had, or an empty string."""
+    """Tries it in a child process. Returns why it is not possible, or an empty string."""
     if sys.platform != "linux":
         return "only Linux has network namespaces"
     readable, writable = os.pipe()
@@ -66,17 +66,17 @@ def can_be_private() -> str:
 
 
 def choose(wanted: str, say: Callable[[str], None]) -> str:
-    """Follows `--network`: enters a private network where that is wanted and possible.
+    """Follows `--network`: enters a private network if that is wanted and possible.
 
     Args:
         wanted: `auto`, `private` or `host`.
-        say: told, in one line, what is exposed.
+        say: called with one line that says what is exposed.
 
     Returns:
         `private` or `host`.
 
     Raises:
-        SystemExit: with one sentence, where only a private network will do and cannot be had.
+        SystemExit: with one sentence, if a private network is required and not possible.
     """
     why = "as --network host asks" if wanted == "host" else can_be_private()
     if wanted != "host" and not why:
@@ -93,7 +93,7 @@ def choose(wanted: str, say: Callable[[str], None]) -> str:
 def free_ports(count: int, private: bool) -> list[int]:
     """Ports for servers: 2222, 2223, ... in a private network, else random free ones.
 
-    They lie below those that the system gives to outgoing connections, which could otherwise
+    They are below the range that the system uses for outgoing connections, which could otherwise
     take one before its server starts.
     """
     if private:
@@ -113,7 +113,7 @@ def free_ports(count: int, private: bool) -> list[int]:
 
 
 def _has_ipv6() -> bool:
-    """Whether this kernel has it; `socket.has_ipv6` says whether Python was built for it."""
+    """Whether this kernel has IPv6; `socket.has_ipv6` says whether Python was built with it."""
     try:
         with socket.socket(socket.AF_INET6) as probe:
             probe.bind(("", 0))

@@ -52,7 +52,7 @@ def curves(folder: Path, summary: dict) -> None:
 
 
 def _position(events: list[list[dict]], unit: str):
-    """A function that tells where an event lies, in `seconds` since the start or in `updates`."""
+    """A function from an event to its position, in `seconds` since the start or in `updates`."""
     if unit == "updates":
         return lambda event: event["global_step"]
     started = min((record.began(e) for mine in events for e in mine), default=0)
@@ -101,7 +101,7 @@ def timeline(axes, events: list[list[dict]], cycles: int = 6) -> None:
     if busy:
         starts = np.array([record.began(e) for e in busy[0]])
         origin, length = starts[0], busy[0][-1]["time"] - starts[0]
-        if len(starts) > cycles:  # of the middle third, a stretch as long as most
+        if len(starts) > cycles:  # a stretch of typical length in the middle third
             lengths = starts[cycles:] - starts[:-cycles]
             third = len(lengths) // 3
             middle = np.argsort(lengths[third : 2 * third + 1])
@@ -146,7 +146,7 @@ def staleness(axes, measured: dict) -> None:
 
 
 def contributions(axes, tasks: list[dict]) -> None:
-    """How many gradients of each worker became part of an update, and how many came late."""
+    """How many gradients of each worker became part of an update, and how many came too late."""
     workers = [task for task in tasks if task["job"] == "worker"]
     for k, task in enumerate(workers):
         axes.barh(k, task["contributed"], height=0.6, color=worker_colour(k))

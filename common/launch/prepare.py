@@ -1,4 +1,4 @@
-"""Before any task starts: is the data on this machine, and as it should be?"""
+"""Checks, before any task starts, that the data is on this machine and fits the flags."""
 
 import math
 
@@ -7,21 +7,20 @@ from common.datasets import download
 
 
 def fetch(flags, say=print) -> None:
-    """Downloads the data where that is needed.
+    """Downloads the data if that is needed.
 
     Raises:
-        SystemExit: with one sentence, where it cannot be had.
+        SystemExit: with one sentence, if that fails.
     """
     if flags.data in download.SOURCES:
         download.fetch(flags.data, flags.data_url, say)
 
 
 def check(flags) -> None:
-    """What NumPy must read: an .npz, and the size of a shard. A file of another kind is read by the
-    example itself.
+    """Checks an .npz, and the size of a shard. An example checks a file of another kind itself.
 
     Raises:
-        SystemExit: with one sentence, where the data does not fit the flags.
+        SystemExit: with one sentence, if the data does not fit the flags.
     """
     if not datasets.is_known(flags):
         return
@@ -31,4 +30,4 @@ def check(flags) -> None:
     if flags.model == "cnn":
         datasets.image(example)
     if flags.workers > size:
-        fail(f"--workers {flags.workers}: the training set has only {size} examples to share out")
+        fail(f"--workers {flags.workers}: the training set has only {size} examples")

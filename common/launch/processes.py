@@ -1,4 +1,4 @@
-"""The processes of a run: started together, watched, and gone afterwards whatever happens."""
+"""The processes of a run: starts and watches them, and leaves none behind, whatever happens."""
 
 import contextlib
 import os
@@ -9,8 +9,8 @@ import sys
 import threading
 from pathlib import Path
 
-# Leads the process group of all tasks. When the launcher is gone, however it went, its end of this
-# pipe closes, and the group is killed, the guard itself included.
+# Leads the process group of all tasks. When the launcher ends, for whatever reason, its end of this
+# pipe closes, and the guard kills the group, itself included.
 _GUARD = "import os, sys; sys.stdin.read(); os.killpg(0, 9)"
 
 
@@ -28,7 +28,7 @@ class Process:
         return f"{self.job} {self.index}"
 
     def last_lines(self, count: int = 15) -> str:
-        """The end of its log; the traceback alone, where a Python error ended it."""
+        """The end of its log; only the traceback, if a Python error ended it."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         starts = [i for i, text in enumerate(lines) if text.startswith("Traceback (most recent")]
         if self.exit_code == 1 and starts:
@@ -42,7 +42,7 @@ class Process:
 
     @staticmethod
     def _end(lines: list[str], first: int) -> int:
-        """An error's message may go on for several lines; TensorFlow's own log lines do not."""
+        """The last line of an error's message, which ends before TensorFlow's log lines."""
         noise = ("WARNING:", "I0", "W0", "E0", "20")
         end = first
         while end + 1 < len(lines) and not lines[end + 1].startswith(noise):
@@ -69,7 +69,7 @@ class Group:
         )
 
     def start(self, process: Process, env: dict[str, str]) -> None:
-        """Starts (again) a task; when it ends, `exits` gets it with its exit code."""
+        """Starts or restarts a task; when it ends, `exits` gets it with its exit code."""
         group = self._guard.pid
         with open(process.log, "ab") as log:
             process.exit_code = None
@@ -88,7 +88,7 @@ class Group:
         self.exits.put((process, popen.wait()))
 
     def kill(self) -> None:
-        """Ends whatever is left, the children of tasks included, and waits until it is gone."""
+        """Kills all that is left, including children of tasks, and waits until it is gone."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._guard.pid, signal.SIGKILL)
         self._guard.wait()

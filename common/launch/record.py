@@ -1,4 +1,4 @@
-"""What the tasks of a run have left, read; and `summary.json`, made of it."""
+"""Reads what the tasks of a run left, and makes `summary.json` from it."""
 
 import importlib.metadata
 import itertools
@@ -12,7 +12,7 @@ from common.training.results import events_file
 
 
 def shown(path: Path | str) -> str:
-    """A path as the user would type it: relative where it lies below the current directory."""
+    """A path as the user would type it: relative if it is below the current directory."""
     path = Path(path)
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
@@ -27,7 +27,7 @@ def clear(folder: Path) -> None:
 
 
 class Tail:
-    """Reads the whole lines that were added to a .jsonl file since the last call."""
+    """Reads the complete lines that were added to a .jsonl file since the last call."""
 
     def __init__(self, path: Path):
         self._path, self._at = path, 0
@@ -45,7 +45,7 @@ class Tail:
 
 
 def read_events(folder: str | Path, workers: int) -> list[list[dict]]:
-    """The events of every worker, in the order in which they were written."""
+    """The events of every worker, in the order they were written."""
     return [Tail(events_file(folder, k)).read() for k in range(workers)]
 
 
@@ -69,7 +69,7 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict], size: i
         size: examples in the training set.
 
     Returns:
-        The content of `summary.json`, as the design's contract has it.
+        The content of `summary.json`.
     """
     workers = [task for task in tasks if task["job"] == "worker"]
     events = read_events(folder, len(workers))
@@ -120,10 +120,9 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict], size: i
 
 
 def _theory(events: list[list[dict]]) -> float:
-    """The mean staleness if the updates of others came evenly over each cycle, from pull to pull:
-    of those that came in it, the share of the cycle that lies between pull and push. Of equal
-    workers n - 1 come in a cycle, which makes n - 1 times that share; and a pause counts for as
-    much as went on in it."""
+    """The mean staleness if the others' updates were spread evenly over each cycle, from pull to
+    pull: their number in the cycle, times the share of the cycle between pull and push. With equal
+    workers that number is n - 1. A pause counts by the updates that others make in it."""
     expected = []
     for mine in events:
         for event, following in itertools.pairwise(mine):
@@ -135,7 +134,7 @@ def _theory(events: list[list[dict]]) -> float:
 
 
 def versions() -> dict[str, str]:
-    """Of what makes the numbers: Python, TensorFlow, NumPy."""
+    """Of the software behind the numbers: Python, TensorFlow, NumPy."""
     found = {"python": platform.python_version()}
     for name in ("tensorflow", "numpy"):
         try:

@@ -1,4 +1,4 @@
-"""What a run shows: a progress line, a line per worker and second, and the table at the end."""
+"""What a run shows: a progress line, one line per worker and second, and a final table."""
 
 import time
 from pathlib import Path
@@ -58,7 +58,7 @@ class Screen:
         self._say(text)
 
     def update(self, last: bool = False) -> None:
-        """Reads what is new; `last`: prints every worker's last step, however recent."""
+        """Reads new events; `last`: prints every worker's last step, however recent."""
         loss = None
         for worker, tail in enumerate(self._tails):
             events = tail.read()

@@ -1,9 +1,9 @@
-"""A server on its own, for a cluster that others use: a session of any process may be its client.
+"""A stand-alone server, for a cluster that sessions of other processes use.
 
     python -m common.server --cluster_spec='local|localhost:2222' --job_name=local --task_index=0
 
-Several jobs are parted by commas, the tasks of one by semicolons; every task of the cluster is
-started with the same specification: --cluster_spec='worker|a:2222;b:2222,ps|c:2222'
+Commas separate jobs, semicolons the tasks of a job. Start every task of the cluster with the same
+specification: --cluster_spec='worker|a:2222;b:2222,ps|c:2222'
 """
 
 import argparse

@@ -15,7 +15,7 @@ def parse(text: str, job: str) -> tuple[dict[str, list[str]], str, int]:
             raise ValueError("a negative index")
         for key, value in cluster.items():
             if not isinstance(value, list) or not all(isinstance(a, str) for a in value):
-                raise ValueError(f"{key} is no list of addresses")
+                raise ValueError(f"{key} is not a list of addresses")
     except (ValueError, KeyError, TypeError) as error:
         fail(f"TF_CONFIG must read {{'cluster': {{'ps': [...], 'worker': [...]}}, 'task': "
              f"{{'type': {job!r}, 'index': 0}}}} as JSON ({error!r})")  # fmt: skip

@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # also when a server that we stop on purpose is missed
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # hides complaints about servers that we stop on purpose
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -24,7 +24,7 @@ from common.teach import quotes
 
 @contextlib.contextmanager
 def _silent_core():
-    """TensorFlow's core writes a notice to stderr while it is imported, whatever the level."""
+    """Hides what TensorFlow's core writes to stderr during its import, whatever the level."""
     stderr = os.dup(2)
     with open(os.devnull, "w") as nothing:
         os.dup2(nothing.fileno(), 2)
@@ -38,7 +38,7 @@ def _silent_core():
 with _silent_core():
     from common import cluster  # imports TensorFlow
 
-for _name in ("http_proxy", "https_proxy"):  # gRPC would ask a proxy the way to localhost
+for _name in ("http_proxy", "https_proxy"):  # gRPC would use a proxy even for localhost
     os.environ.pop(_name, None), os.environ.pop(_name.upper(), None)
 os.environ.pop("FORCE_COLOR", None)  # the kernel's; a run's table is plain text
 logging.getLogger("tensorflow").setLevel(logging.ERROR)
@@ -47,11 +47,11 @@ if get_ipython():  # figures appear below their cell; plots.py draws into files
 plt.style.use(plots.STYLE)
 
 ROOT = Path(__file__).resolve().parents[2]
-_SCRATCH = tempfile.TemporaryDirectory(prefix="notebook-")  # goes with the kernel
+_SCRATCH = tempfile.TemporaryDirectory(prefix="notebook-")  # removed with the kernel
 
 
 class Run:
-    """A run that is over: what it left in its results folder."""
+    """A finished run: what it left in its results folder."""
 
     def __init__(self, folder: Path, screen: str):
         self.folder, self.screen = folder, screen
@@ -69,10 +69,10 @@ class Run:
 def run(example: str, *flags, show: bool = True) -> Run:
     """Runs `bash EXAMPLE/run.sh flags` to its end and, if `show`, prints its table.
 
-    The run ends with the kernel, should that end first.
+    If the kernel ends first, the run ends with it.
 
     Raises:
-        RuntimeError: with what was on the screen, if it failed.
+        RuntimeError: with what was on the screen, if the run fails.
     """
     where = Path(tempfile.mkdtemp(prefix="run-", dir=_SCRATCH.name))
     command = ["bash", f"{ROOT}/{example}/run.sh", "--plain", "--results", where]
@@ -81,7 +81,7 @@ def run(example: str, *flags, show: bool = True) -> Run:
     try:
         group.start(task, os.environ | {"PYTHON": sys.executable})
         _, code = group.exits.get()
-    finally:  # also when the reader interrupts the cell; and the group ends with the kernel
+    finally:  # also if the reader interrupts the cell; and the group ends with the kernel
         group.kill()
     text = task.log.read_text()
     if code:
@@ -135,7 +135,7 @@ class Tasks:
         raise TimeoutError(f"{name} did not get to {text or 'its end'!r}:\n{self.log(name)}")
 
     def stop(self) -> None:
-        """Ends all that is left; calling it twice does no harm."""
+        """Ends all tasks that still run; a second call does nothing."""
         self._group.kill()
 
 
@@ -191,9 +191,9 @@ def diagram(
     """Draws processes as boxes and what travels between them as arrows.
 
     Args:
-        boxes: text (may have several lines) -> x, y of its centre (any unit, one is about a box's
-            width and height) and its kind, a key of `COLOURS`.
-        arrows: from which box, to which, and what is written beside it.
+        boxes: text (may have several lines) -> x, y of its centre (a unit is about a box's width
+            and height) and its kind, a key of `COLOURS`.
+        arrows: from which box, to which box, and the label.
         size: width and height in inches.
         title: above the figure.
     """
@@ -225,7 +225,7 @@ def diagram(
 
 
 def free_addresses(count: int) -> list[str]:
-    """`localhost:port` of free ports on this machine, for a notebook's own servers."""
+    """`localhost:port` of free ports on this machine, for the servers of a notebook."""
     from common.launch import network
 
     return [f"localhost:{port}" for port in network.free_ports(count, private=False)]

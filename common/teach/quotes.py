@@ -32,11 +32,11 @@ def lines(path: Path, start: str, end: str = "") -> str:
 
     Args:
         path: the file.
-        start: what its first line begins with, indentation aside.
+        start: what its first line begins with, apart from indentation.
         end: what the first line after it begins with; without it, the next blank line ends it.
 
     Raises:
-        ValueError: if not exactly one line begins with `start`, or none after it ends it.
+        ValueError: unless one line begins with `start`, and a later one with `end`.
     """
     text = path.read_text(encoding="utf-8").splitlines()
     firsts = [i for i, line in enumerate(text) if line.strip().startswith(start)]

@@ -1,18 +1,18 @@
-"""The synchronous machine: workers wait for each other, and all of them make one update together.
+"""Synchronous rounds: the workers wait for each other, and all of them make one update together.
 
-Everything waits in queues on the ps that holds the count of the updates:
+The queues are on the ps that holds the count of the updates:
 
-    tokens-K    of worker K: how many updates there have been. It waits for one before each step.
-    pushed      what the workers push: who, the token it started from, a value for each parameter.
+    tokens-K    worker K takes one before each step: how many updates there have been
+    pushed      what the workers push: who, the token it started from, a value for each parameter
 
 One round, made of the operations below:
 
     worker      wait -> pull, gradient -> push
     chief       gather one push of this round from each of the first `count` workers -> the update
-                -> release: a token for everybody
+                -> release: a token for every worker
 
-The worker's part is run by its training loop, the chief's by a thread of its own in the chief's
-process. (`tf.train.SyncReplicasOptimizer` has one queue of tokens for all: a fast worker may take
+A worker's training loop runs its part; a separate thread in the chief's process runs the chief's.
+(`tf.train.SyncReplicasOptimizer` has one queue of tokens for all: a fast worker may take
 two, and an update then holds two gradients of one worker.)
 """
 
@@ -40,16 +40,16 @@ class Rounds(tf.train.SessionRunHook):
                 for k in range(task.flags.workers)
             ]
             self._pushed = tf.FIFOQueue(task.flags.workers, *zip(*kinds), shared_name="pushed")
-            self._round = global_step.read_value()  # which one is under way
-            # Run when the session begins: everybody starts with a token. A chief that is started
-            # again gives everybody a new one, since it may have died before it released them.
+            self._round = global_step.read_value()  # the current one
+            # Run when the session begins: every worker starts with a token. A restarted chief
+            # gives every worker a new one, since it may have died before it released them.
             mine = self._tokens if task.is_chief else [self._tokens[task.index]]
             self.start = [self._give(mine, self._round)]
-            # Ends the run: whoever waits for a token, or comes to wait, gets OutOfRangeError.
+            # Ends the run: a worker that waits for a token, now or later, gets OutOfRangeError.
             self.close = tf.group(*[queue.close() for queue in self._tokens])
 
     def _give(self, queues, token: tf.Tensor) -> tf.Operation:
-        """A token for each queue; none after the last update, which ends the run."""
+        """Puts a token into each queue; after the last update, closes them, which ends the run."""
         return tf.cond(
             token < self._task.flags.steps,
             lambda: tf.group(*[queue.enqueue(token) for queue in queues]),
@@ -86,8 +86,7 @@ class Rounds(tf.train.SessionRunHook):
     def gather(self, count: int) -> list[tf.Tensor]:
         """Waits for one push of this round from each of the first `count` workers.
 
-        What was computed from an older token is dropped, and so is a second push of a worker that
-        was started again.
+        Drops what was computed from an older token, and a second push of a restarted worker.
 
         Returns:
             The sum of what they pushed, for each parameter, on the ps.
@@ -126,10 +125,10 @@ class Rounds(tf.train.SessionRunHook):
             chain = copies([released.op], [rows.put], self._task.flags.steps_per_execution)
             self._several = [chain[-1][end] for end in self._ends]
 
-    # As a hook: the chief's thread makes one update after the other beside the training loop.
+    # As a hook: the chief's thread makes one update after the other, beside the training loop.
 
     def after_create_session(self, session, coord):
-        """Also after a recovery, when the thread of the lost session has ended."""
+        """Also called after a recovery: by then the thread of the lost session has ended."""
         if self._task.is_chief:
             threading.Thread(target=self._run, args=(session, coord), daemon=True).start()
 
@@ -137,7 +136,7 @@ class Rounds(tf.train.SessionRunHook):
         flags, path = self._task.flags, Path(self._task.flags.results, "updates.jsonl")
         try:
             made = session.run(self._round)
-            session.run(self._read)  # what a lost session has left
+            session.run(self._read)  # drops what a lost session left
             one = session.make_callable(self._ends)
             several = session.make_callable(self._several or self._ends)
             with open(path, "a", encoding="utf-8") as file:
@@ -149,14 +148,14 @@ class Rounds(tf.train.SessionRunHook):
                         self._note(file, session.run(self._read))
             session.run(self.close)
         except (tf.errors.UnavailableError, tf.errors.AbortedError):
-            pass  # a ps is lost: the training loop notices it, too, and recovers the session
+            pass  # a ps is lost: the training loop notices it too, and recovers the session
         except (tf.errors.CancelledError, RuntimeError):
             pass  # the session was closed: the run ends before its last step
-        except Exception as error:  # a fault of this graph ends the training loop, too
+        except Exception as error:  # an error in this graph also ends the training loop
             coord.request_stop(error)
 
     def _note(self, file, rows) -> None:
-        """Writes whose pushes each update holds."""
+        """Writes which workers' pushes each update holds."""
         self._due = time.time() + 0.1
         for number, counted_at, *who in rows.tolist():
             workers = [k for k, there in enumerate(who) if there]
