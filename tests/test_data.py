@@ -534,7 +534,7 @@ def test_a_download_gives_the_publishers_arrays_and_happens_once(server, tmp_pat
         measured, measured_labels = data.load(options, part)
         with tf.Session() as session:
             scaled = session.run(data.scaled(tf.constant(measured)))
-        np.testing.assert_array_equal(scaled, x.astype(np.float32) / 255)
+        np.testing.assert_allclose(scaled, x.astype(np.float32) / 255, rtol=1e-6)
         np.testing.assert_array_equal(measured_labels, labels)
     (batch, labels), *_ = fetch_batches(options_with(options, batch_size=0), 1)
     assert batch.dtype == np.float32

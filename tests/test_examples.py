@@ -246,7 +246,7 @@ def test_plumbing_files_are_the_same_everywhere():
 def test_defaults_are_those_of_the_sweep():
     """With its default rate each scheme reached 95 % of the digits, with two and four workers."""
     found = json.loads((ROOT / "tests" / "sweep.json").read_text())
-    for example in sweep.EXAMPLES:
+    for example in sweep.examples():
         defaults, _ = example_of(ROOT / example / "worker.py")
         reached = found[example][str(defaults["learning_rate"])]
         assert min(reached["2"], reached["4"]) >= 0.95, example

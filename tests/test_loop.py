@@ -221,7 +221,16 @@ with tf.control_dependencies([number]):
 }
 
 
-@pytest.mark.parametrize("how", REFUSED)
+ANOTHER = pytest.mark.slow("the same mistake in another place")
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        how if how in ("outside", "computed on the worker") else pytest.param(how, marks=ANOTHER)
+        for how in REFUSED
+    ],
+)
 def test_an_update_that_is_not_counted_on_the_ps_is_refused(run, tmp_path, how):
     update, words = REFUSED[how]
     root = changed("HogWild", tmp_path, (UPDATE, update))

@@ -61,7 +61,12 @@ def test_dropout_is_on_in_training_and_off_in_evaluation(run):
     assert all("test_missed" in json.loads(line) for line in lines)
 
 
-@pytest.mark.parametrize("more", [(), ("--ps", 2, "--steps_per_execution", 5)])
+SEVERAL = pytest.param(
+    ("--ps", 2, "--steps_per_execution", 5), marks=pytest.mark.slow("the same with other flags")
+)
+
+
+@pytest.mark.parametrize("more", [(), SEVERAL])
 def test_adam_lives_on_the_ps_and_its_rate_decays(run, more):
     finished = run("Your-Own", *more)
     assert finished.summary["test_accuracy"] >= 0.94
@@ -90,6 +95,7 @@ def test_adam_lives_on_the_ps_and_its_rate_decays(run, more):
     assert "[worker 0] learning rate 0.0" in log
 
 
+@pytest.mark.slow("a kill and a recovery")
 def test_a_killed_ps_comes_back_with_the_slots(start):
     """A lost ps is restored from the checkpoint, Adam's powers included."""
     process, where = start("Your-Own", "--steps", 1500, "--delay", "0:0.01,1:0.01")
@@ -141,6 +147,9 @@ def test_help_shows_the_folders_own_defaults():
     assert "(default: tumours.csv)" in " ".join(done.stdout.split())
 
 
+READ = pytest.mark.slow("the worker finds it, not the launcher: TensorFlow is imported first")
+
+
 @pytest.mark.parametrize(
     ("flag", "value", "words"),
     [
@@ -149,10 +158,10 @@ def test_help_shows_the_folders_own_defaults():
         ("--model", "mlp", "--model: must be one of dropout_net, not 'mlp'"),
         ("--data", "digits", "--data: must be PATH.csv, not 'digits'"),
         ("--data", "missing.csv", "--data: there is no file"),
-        ("--data", "words.csv", "could not convert string 'x'"),
-        ("--data", "half.csv", "the last column must hold classes"),
-        ("--data", "empty.csv", "needs a header and at least five lines"),
-        ("--batch_size", "0", "--batch_size 0: this example draws batches"),
+        pytest.param("--data", "words.csv", "could not convert string 'x'", marks=READ),
+        pytest.param("--data", "half.csv", "the last column must hold classes", marks=READ),
+        pytest.param("--data", "empty.csv", "needs a header and at least five lines", marks=READ),
+        pytest.param("--batch_size", "0", "--batch_size 0: this example draws batches", marks=READ),
     ],
 )
 def test_a_mistake_ends_in_one_sentence(run, tmp_path, flag, value, words):
