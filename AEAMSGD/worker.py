@@ -32,13 +32,13 @@ flags = task.flags
 # 2. This task's server: the tasks talk to each other through their servers.
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
-# 3. The global parameters w~ and the count of their updates: on the ps, shared by all workers.
+# 3. Parameters w~ and global_step, the count of their updates: on the ps, shared by all workers.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
 
 with tf.device(task.device):
-    # 4. Worker k of n gets examples k, k + n, ...; next_batch() is a new batch whenever it runs.
+    # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
     # 5. The scheme. This worker's own w, equal to w~ when the session begins.
@@ -48,11 +48,11 @@ with tf.device(task.device):
     begin = [w.assign(value) for w, value in zip(own, first)]
     begin += [v.assign(tf.zeros_like(v)) for v in velocity]
 
-    # Pull w~; pulled_at: how many updates had been counted; with x = w: e = alpha (x - w~)
+    # Pull w~; pulled_at: global_step just before; with x = w: e = alpha (x - w~)
     pulled, pulled_at = copies.pull(params, global_step)
     x = [w.read_value() for w in own]
     e = [flags.moving_rate * (p - center) for p, center in zip(x, pulled)]
-    arrived = copies.send(e, params)
+    arrived = copies.send(e, params)  # the same values, now on the ps
 
     # w <- w - e; T local steps, each on a fresh batch: v <- delta v - eta g, w <- w + v,
     # the first g at x + delta v, the others at w + delta v
@@ -71,13 +71,13 @@ with tf.device(task.device):
     keep = [variable.assign(value) for variable, value in zip(own + velocity, w + v)]
 
 # Push: w~ <- w~ + e, once e has arrived.
-# The ps first adds 1 to global_step (number: the count before), then applies the update below. If
-# --steps updates are counted already, it applies nothing and the loop ends.
+# First global_step grows by 1 (number: its value before), then the update below is applied. At
+# --steps it stays as it is: nothing is applied, and this worker's loop ends.
 with session.next_update(global_step, flags, after=arrived) as number:
     exchange = [p.assign_add(q) for p, q in zip(params, arrived)]
 step = tf.group(*exchange, *keep)
 
-# 6. The monitored session: worker 0 initialises w~; loss, number, pulled_at go to the events file.
+# 6. The monitored session: worker 0 initialises w~, others wait; each step goes to the events file.
 with session.training(
     task, server, step, loss=loss, number=number, pulled_at=pulled_at, begin=begin
 ) as sess:

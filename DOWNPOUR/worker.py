@@ -24,19 +24,19 @@ flags = task.flags
 # 2. This task's server: the tasks talk to each other through their servers.
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
-# 3. The global parameters w~ and the count of their updates: on the ps, shared by all workers.
+# 3. Parameters w~ and global_step, the count of their updates: on the ps, shared by all workers.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
 
 with tf.device(task.device):
-    # 4. Worker k of n gets examples k, k + n, ...; next_batch() is a new batch whenever it runs.
+    # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. Pull: w <- w~; pulled_at: how many updates had been counted just before.
+    # 5. The scheme. Pull: w <- w~; pulled_at: global_step just before; staleness: number - pulled_at
     pulled, pulled_at = copies.pull(params, global_step)
 
-    # T local steps, each on a fresh batch at the moved w, with this worker's own accumulator H:
+    # T local steps, g_t of a fresh batch at the local w, with this worker's own accumulator H:
     # H <- H + g_t^2, w <- w - eta g_t / sqrt(H), total <- total + g_t
     own = copies.local(params, 0.1)
 
@@ -56,14 +56,14 @@ with tf.device(task.device):
     arrived = copies.send(total, params)  # a = sum g_t
 
 # Push: G <- G + a^2, w~ <- w~ - eta a / sqrt(G), once the sums have arrived.
-# The ps first adds 1 to global_step (number: the count before), then applies the update below. If
-# --steps updates are counted already, it applies nothing and the loop ends.
+# First global_step grows by 1 (number: its value before), then the update below is applied. At
+# --steps it stays as it is: nothing is applied, and this worker's loop ends.
 optimizer = tf.train.AdagradOptimizer(flags.learning_rate, initial_accumulator_value=0.1)
 with session.next_update(global_step, flags, after=arrived) as number:
     apply = optimizer.apply_gradients(zip(arrived, params))
 step = tf.group(apply, *keep)
 
-# 6. The monitored session: worker 0 initialises w~; loss, number, pulled_at go to the events file.
+# 6. The monitored session: worker 0 initialises w~, others wait; each step goes to the events file.
 with session.training(task, server, step, loss=loss, number=number, pulled_at=pulled_at) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: pull, T fresh batches, push

@@ -23,7 +23,7 @@ flags = task.flags
 # 2. This task's server: the tasks talk to each other through their servers.
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)  # NEW: mine
 
-# 3. The global parameters w~ and the count of their updates: on the ps, shared by all workers.
+# 3. Parameters w~ and global_step, the count of their updates: on the ps, shared by all workers.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):  # NEW: not my own
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
@@ -32,19 +32,19 @@ with tf.device(task.device):  # NEW: this worker computes
     # 4. The data.
     next_batch = data.batches(flags)
 
-    # 5. The scheme. Pull: w <- w~; pulled_at: how many updates had been counted just before.
+    # 5. The scheme. Pull: w <- w~; pulled_at: global_step just before; staleness: number - pulled_at
     w, pulled_at = copies.pull(params, global_step)  # NEW: one transfer from each ps
     loss, grads = models.gradients(flags.model, w, next_batch())  # NEW: at w
     arrived = copies.send(grads, params)  # NEW: one transfer to each ps
 
 # Push: w~ <- w~ - eta g, once the gradients have arrived.
-# The ps first adds 1 to global_step (number: the count before), then applies the update below. If
-# --steps updates are counted already, it applies nothing and the loop ends.
+# First global_step grows by 1 (number: its value before), then the update below is applied. At
+# --steps it stays as it is: nothing is applied, and this worker's loop ends.
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
 with session.next_update(global_step, flags, after=arrived) as number:  # NEW: after they arrived
     step = optimizer.apply_gradients(zip(arrived, params))  # NEW: on the ps of each parameter
 
-# 6. The monitored session: worker 0 initialises w~; loss, number, pulled_at go to the events file.
+# 6. The monitored session: worker 0 initialises w~, others wait; each step goes to the events file.
 # NEW: it runs in this server, and knows how many updates the pulled parameters held
 with session.training(task, server, step, loss=loss, number=number, pulled_at=pulled_at) as sess:
     while not sess.should_stop():  # 7. The loop

@@ -10,7 +10,7 @@ Each worker repeats this, without waiting for the others:
 from common import cluster, copies, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-# Flags and their defaults. --steps: updates by all workers together. --threads N runs threads.py.
+# Flags and their defaults. --steps: updates by all workers together. --threads N: see threads.py.
 DEFAULTS = {"workers": 2, "ps": 1, "steps": 2000, "learning_rate": 0.2, "threads": None}
 
 # 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
@@ -21,28 +21,28 @@ flags = task.flags
 # 2. This task's server: the tasks talk to each other through their servers.
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
-# 3. The global parameters w~ and the count of their updates: on the ps, shared by all workers.
+# 3. Parameters w~ and global_step, the count of their updates: on the ps, shared by all workers.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
 
 with tf.device(task.device):
-    # 4. Worker k of n gets examples k, k + n, ...; next_batch() is a new batch whenever it runs.
+    # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. Pull: w <- w~; pulled_at: how many updates had been counted just before.
+    # 5. The scheme. Pull: w <- w~; pulled_at: global_step just before; staleness: number - pulled_at
     w, pulled_at = copies.pull(params, global_step)
     loss, grads = models.gradients(flags.model, w, next_batch())
-    arrived = copies.send(grads, params)
+    arrived = copies.send(grads, params)  # the same values, now on the ps
 
 # Push: w~ <- w~ - eta g, once the gradients have arrived.
-# The ps first adds 1 to global_step (number: the count before), then applies the update below. If
-# --steps updates are counted already, it applies nothing and the loop ends.
+# First global_step grows by 1 (number: its value before), then the update below is applied. At
+# --steps it stays as it is: nothing is applied, and this worker's loop ends.
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
 with session.next_update(global_step, flags, after=arrived) as number:
     step = optimizer.apply_gradients(zip(arrived, params))
 
-# 6. The monitored session: worker 0 initialises w~; loss, number, pulled_at go to the events file.
+# 6. The monitored session: worker 0 initialises w~, others wait; each step goes to the events file.
 with session.training(task, server, step, loss=loss, number=number, pulled_at=pulled_at) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: pull, fresh batch, gradient, push

@@ -45,26 +45,28 @@ print(task.name, "computes on", gpus[task.index % len(gpus)].name if gpus else "
 # This task's server: the tasks talk to each other through their servers.
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
-# 3. The global parameters w~ and the count of their updates: on the ps, shared by all workers.
+# 3. Parameters w~ and global_step, the count of their updates: on the ps, shared by all workers.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
 
-# The queues of tokens and gradients, also on the ps: there workers and chief wait for each other.
+# Queues on the ps: workers wait there for tokens, and a thread of the chief for gradients.
 rounds = Rounds(task, params, global_step)
 
 with tf.device(task.device):
-    # 4. Worker k of n gets examples k, k + n, ...; next_batch() is a new batch whenever it runs.
+    # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
     # 5. The scheme. Wait for a token: the count of updates so far. Then pull: w <- w~
     token = rounds.wait()
-    w, _ = copies.pull(params, global_step, after=token)  # _ is the count, too
+    w, _ = copies.pull(params, global_step, after=token)  # _: the token says it
     loss, grads = models.gradients(flags.model, w, next_batch())
     step = rounds.push(grads, token)
 
-# The update: w~ <- w~ - eta / n sum_k g_k, then a token for everybody: number + 1.
-# All workers build this part of the graph; only a thread of the chief runs it, once per round.
+# The update: w~ <- w~ - eta / n sum_k g_k
+# First global_step grows by 1 (number: its value before); last, each worker gets the new count,
+# number + 1, as its next token. All workers build this part of the graph; only the chief's thread
+# runs it, once per round.
 total = rounds.gather(flags.workers)  # sum_k g_k
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate / flags.workers)
 with session.next_update(global_step, flags, after=total) as number:

@@ -56,15 +56,15 @@ def tower(k):
 losses, gradients = zip(*[tower(k) for k in range(flags.workers)])
 
 # w <- w - eta / n sum_k g_k, once the sum is there.
-# First global_step grows by 1 (number: the count before), then the update below is applied. If
-# --steps updates are counted already, nothing is applied and the loop ends.
+# First global_step grows by 1 (number: its value before), then the update below is applied. At
+# --steps it stays as it is: nothing is applied, and the loop ends.
 with tf.device("/cpu:0"):
     total = [tf.add_n(of_all) for of_all in zip(*gradients)]  # sum_k g_k
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate / flags.workers)
 with session.next_update(global_step, flags, after=total) as number:
     step = optimizer.apply_gradients(zip(total, params))
 
-# 6. The monitored session: worker 0 initialises w~; loss, number, pulled_at go to the events file.
+# 6. The monitored session: worker 0 initialises w~, others wait; each step goes to the events file.
 towers = [{"step": step, "loss": loss, "number": number} for loss in losses]
 with session.training(task, None, **towers[0], replicas=towers[1:]) as sess:
     while not sess.should_stop():  # 7. The loop

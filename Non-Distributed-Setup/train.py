@@ -28,8 +28,8 @@ next_batch = data.batches(flags)
 loss, grads = models.gradients(flags.model, params, next_batch())
 
 # w <- w - eta g, once the gradient is there.
-# First global_step grows by 1 (number: the count before), then the update below is applied. If
-# --steps updates are counted already, nothing is applied and the loop ends.
+# First global_step grows by 1 (number: its value before), then the update below is applied. At
+# --steps it stays as it is: nothing is applied, and the loop ends.
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
 with session.next_update(global_step, flags, after=grads) as number:
     step = optimizer.apply_gradients(zip(grads, params))

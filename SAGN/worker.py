@@ -17,7 +17,7 @@ from common import cluster, copies, data, models, session  # import first: quiet
 from common.training.rounds import Rounds
 import tensorflow.compat.v1 as tf
 
-# Flags and their defaults (--help lists all). --steps: updates, one for a window of all workers.
+# Flags and their defaults (--help lists all). --steps counts updates, not a worker's steps.
 DEFAULTS = {"workers": 2, "ps": 1, "steps": 200, "window": 10, "learning_rate": 0.4}
 
 # 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
@@ -28,23 +28,23 @@ flags = task.flags
 # 2. This task's server: the tasks talk to each other through their servers.
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
-# 3. The global parameters w~ and the count of their updates: on the ps, shared by all workers.
+# 3. Parameters w~ and global_step, the count of their updates: on the ps, shared by all workers.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
 
-# The queues of tokens and gradients, also on the ps: there workers and chief wait for each other.
+# Queues on the ps: workers wait there for tokens, and a thread of the chief for gradients.
 rounds = Rounds(task, params, global_step)
 
 with tf.device(task.device):
-    # 4. Worker k of n gets examples k, k + n, ...; next_batch() is a new batch whenever it runs.
+    # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
     # 5. The scheme. Wait for a token: the count of updates so far. Then pull: w <- w~
     token = rounds.wait()
-    pulled, _ = copies.pull(params, global_step, after=token)  # _ is the count, too
+    pulled, _ = copies.pull(params, global_step, after=token)  # _: the token says it
 
-    # T local steps, each on a fresh batch at the moved w: w <- w - eta g_t, total <- total + g_t
+    # T local steps, g_t of a fresh batch at the local w: w <- w - eta g_t, total <- total + g_t
     def local_step(t, loss, w, total):
         loss, grads = models.gradients(flags.model, w, next_batch())
         w = [p - flags.learning_rate * g for p, g in zip(w, grads)]
@@ -55,12 +55,15 @@ with tf.device(task.device):
         return t < flags.window
 
     start = 0, 0.0, pulled, [tf.zeros_like(p) for p in pulled]
+    # The loss is that of the last batch; the local w is dropped.
     _, loss, _, total = tf.while_loop(more, local_step, start, parallel_iterations=1)
     mean = [s / flags.window for s in total]  # a_k = (1/T) sum g_t
     step = rounds.push(mean, token)
 
-# The update: w~ <- w~ - eta / n sum_k a_k, then a token for everybody: number + 1.
-# All workers build this part of the graph; only a thread of the chief runs it, once per round.
+# The update: w~ <- w~ - eta / n sum_k a_k
+# First global_step grows by 1 (number: its value before); last, each worker gets the new count,
+# number + 1, as its next token. All workers build this part of the graph; only the chief's thread
+# runs it, once per round.
 total = rounds.gather(flags.workers)  # sum_k a_k
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate / flags.workers)
 with session.next_update(global_step, flags, after=total) as number:

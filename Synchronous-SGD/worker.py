@@ -7,8 +7,8 @@ Each worker repeats:
            g_k = gradient of the mean loss on a fresh mini-batch of its own shard, at w
     push   g_k, together with the token
 
-The chief (worker 0) has a thread that repeats one round: it gathers the first n - b gradients of
-the n workers (--backup_workers b) and drops those of earlier rounds, which come late; then
+The chief (worker 0) has a thread that repeats one round: it gathers the first n - b gradients
+from this round's token (--backup_workers b); one from an older token is late, and dropped; then
 
     w~ <- w~ - eta / (n - b) sum_k g_k,  and every worker gets a token, the new count
 """
@@ -17,7 +17,7 @@ from common import cluster, copies, data, models, session  # import first: quiet
 from common.training.rounds import Rounds
 import tensorflow.compat.v1 as tf
 
-# Flags and their defaults (--help lists all). --steps: updates, each made by all workers together.
+# Flags and their defaults (--help lists all). --steps counts updates, not a worker's steps.
 DEFAULTS = {"workers": 2, "ps": 1, "steps": 1000, "learning_rate": 0.4, "backup_workers": 0}
 
 # 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
@@ -28,29 +28,31 @@ flags = task.flags
 # 2. This task's server: the tasks talk to each other through their servers.
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
-# 3. The global parameters w~ and the count of their updates: on the ps, shared by all workers.
+# 3. Parameters w~ and global_step, the count of their updates: on the ps, shared by all workers.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
 
-# The queues of tokens and gradients, also on the ps: there workers and chief wait for each other.
+# Queues on the ps: workers wait there for tokens, and a thread of the chief for gradients.
 rounds = Rounds(task, params, global_step)
 
 with tf.device(task.device):
-    # 4. Worker k of n gets examples k, k + n, ...; next_batch() is a new batch whenever it runs.
+    # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
     # 5. The scheme. Wait for a token: the count of updates so far. Then pull: w <- w~
     token = rounds.wait()
-    w, _ = copies.pull(params, global_step, after=token)  # _ is the count, too
+    w, _ = copies.pull(params, global_step, after=token)  # _: the token says it
     loss, grads = models.gradients(flags.model, w, next_batch())
     step = rounds.push(grads, token)
 
-# The update: w~ <- w~ - eta / (n - b) sum_k g_k, then a token for everybody: number + 1.
-# All workers build this part of the graph; only a thread of the chief runs it, once per round.
-count = flags.workers - flags.backup_workers
-total = rounds.gather(count)  # sum_k g_k
-optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate / count)  # total is a sum
+# The update: w~ <- w~ - eta / (n - b) sum_k g_k
+# First global_step grows by 1 (number: its value before); last, each worker gets the new count,
+# number + 1, as its next token. All workers build this part of the graph; only the chief's thread
+# runs it, once per round.
+needed = flags.workers - flags.backup_workers
+total = rounds.gather(needed)  # sum_k g_k
+optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate / needed)  # of the mean
 with session.next_update(global_step, flags, after=total) as number:
     update = optimizer.apply_gradients(zip(total, params))
 rounds.release(update, number)

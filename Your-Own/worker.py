@@ -35,24 +35,24 @@ if not 0 <= flags.dropout < 1:
 # 2. This task's server: the tasks talk to each other through their servers.
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
-# 3. The global parameters w~ and the count of their updates: on the ps, shared by all workers.
+# 3. Parameters w~ and global_step, the count of their updates: on the ps, shared by all workers.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = network.create(flags, *table.sizes(flags.data))
     global_step = tf.train.get_or_create_global_step()
 
 with tf.device(task.device):
-    # 4. Worker k of n gets examples k, k + n, ...; next_batch() is a new batch whenever it runs.
+    # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = table.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. Pull: w <- w~; pulled_at: how many updates had been counted just before.
+    # 5. The scheme. Pull: w <- w~; pulled_at: global_step just before; staleness: number - pulled_at
     w, pulled_at = copies.pull(params, global_step)
     loss, grads = network.gradients(w, next_batch(), flags.dropout)
-    arrived = copies.send(grads, params)
+    arrived = copies.send(grads, params)  # the same values, now on the ps
 
 # Push: Adam, once the gradients have arrived; its rate falls to a tenth in --steps updates. Its
 # slots, two for each parameter, are on the ps too, and in the checkpoints.
-# The ps first adds 1 to global_step (number: the count before), then applies the update below. If
-# --steps updates are counted already, it applies nothing and the loop ends.
+# First global_step grows by 1 (number: its value before), then the update below is applied. At
+# --steps it stays as it is: nothing is applied, and this worker's loop ends.
 with session.next_update(global_step, flags, after=arrived) as number:
     rate = tf.train.exponential_decay(flags.learning_rate, number, flags.steps, 0.1)
     step = tf.train.AdamOptimizer(rate).apply_gradients(zip(arrived, params))
@@ -65,7 +65,7 @@ log_rate = tf.train.LoggingTensorHook(
     formatter=lambda v: f"[worker {task.index}] learning rate {v['rate']:.2g}",
 )
 
-# 6. The monitored session: worker 0 initialises w~; loss, number, pulled_at go to the events file.
+# 6. The monitored session: worker 0 initialises w~, others wait; each step goes to the events file.
 with session.training(
     task, server, step, loss=loss, number=number, pulled_at=pulled_at,
     evaluate=network.evaluate, test=table.test(flags.data), hooks=[log_rate],

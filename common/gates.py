@@ -19,33 +19,30 @@ class Gate:
     def __init__(self, name: str, ps: int = 0):
         with tf.device(f"/job:ps/task:{ps}"):
             queue = tf.FIFOQueue(1, tf.bool, shapes=[[]], shared_name=f"gate/{name}")
-            self._open, self._pass, self._closed = queue.close(), queue.dequeue(), queue.is_closed()
+            self._open, self._pass = queue.close(), queue.dequeue()
 
     def open(self, session: tf.Session) -> None:
         with contextlib.suppress(tf.errors.CancelledError):  # says that it is open already
             session.run(self._open)
 
-    def is_open(self, session: tf.Session) -> bool:
-        return bool(session.run(self._closed))
+    def opens(self, session: tf.Session, seconds: float) -> bool:
+        """Whether it is open, or opens within so many seconds."""
+        patience = tf.RunOptions(timeout_in_ms=max(1, int(1000 * seconds)))
+        try:
+            session.run(self._pass, options=patience)
+        except tf.errors.OutOfRangeError:  # closed: come through
+            return True
+        except tf.errors.DeadlineExceededError:
+            return False
 
     def wait(self, session: tf.Session, whom: str, timeout: float) -> None:
-        """Blocks until the gate is open.
-
-        Args:
-            session: a session that reaches the gate's ps.
-            whom: who opens it, for the messages.
-            timeout: seconds after which the process ends with one sentence naming `whom`.
-        """
-        begun = time.monotonic()
-        while time.monotonic() - begun < timeout:
-            try:
-                patience = max(1, int(1000 * min(5, timeout - (time.monotonic() - begun))))
-                session.run(self._pass, options=tf.RunOptions(timeout_in_ms=patience))
-            except tf.errors.OutOfRangeError:  # closed: come through
-                return
-            except tf.errors.DeadlineExceededError:
-                print(f"waiting for {whom} ...", flush=True)
-        fail(f"{whom} did not come within {timeout:g} s: start it, or see its log")
+        """Blocks until `whom` opens the gate; after `timeout` seconds ends the process with one
+        sentence that names `whom`. `session` must reach the gate's ps."""
+        end = time.monotonic() + timeout
+        while not self.opens(session, min(5, end - time.monotonic())):
+            if time.monotonic() > end:
+                fail(f"{whom} did not come within {timeout:g} s: start it, or see its log")
+            print(f"waiting for {whom} ...", flush=True)
 
 
 def leave_when_all_have(task, server: tf.train.Server) -> None:
@@ -53,9 +50,8 @@ def leave_when_all_have(task, server: tf.train.Server) -> None:
 
     `server.join()` would never return, since TensorFlow has no call that ends a server.
     """
-    gates = [
-        Gate(f"left-{task.index}-{worker}", task.index) for worker in range(task.flags.workers)
-    ]
+    everyone = range(task.flags.workers)
+    gates = [Gate(f"left-{task.index}-{worker}", task.index) for worker in everyone]
     print(f"{task.name} serves at {task.address}", flush=True)
     with tf.Session(server.target, config=task.config) as session:
         for worker, gate in enumerate(gates):

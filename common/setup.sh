@@ -50,7 +50,7 @@ while os.getppid() == shell:
         break
     except BlockingIOError:
         if not waiting:
-            print("Another set-up is at work here: waiting for it.", file=sys.stderr, flush=True)
+            print("Another set-up is running here: waiting for it.", file=sys.stderr, flush=True)
         waiting = True
         time.sleep(0.2)
     except OSError:  # this file system has no locks
@@ -153,7 +153,7 @@ setup_make() {
     { [ -e "$venv/.unfinished" ] || ! "$venv/bin/python" -c 'import pip' 2>/dev/null; }
   then
     [ -e "$venv/.stamp" ] || [ -e "$venv/.unfinished" ] ||
-      setup_fail "$venv is not of this set-up's making and has no pip: remove it, or set PYTHON"
+      setup_fail "$venv was not made by this set-up and has no pip: remove it, or set PYTHON"
     echo "Removing $venv: its set-up was interrupted, or its Python is gone." >&2
     touch "$venv/.unfinished"  # to the end, should this be interrupted too
     rm -rf "$venv"/[!.]* "$venv"

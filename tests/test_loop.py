@@ -114,7 +114,7 @@ def test_run_behaves_like_tensorflows(run, tmp_path):
     for name in ("number", "number of several"):
         text = seen[name][0]
         assert text.startswith("ValueError: sess.run(") and "\n" not in text
-        assert "needs the number of an update" in text and "sess.run([step, ...])" in text
+        assert "takes the number of an update" in text and "sess.run([step, ...])" in text
     assert seen["after"][0] == pytest.approx(2 * event("after")["loss"], rel=1e-6)
     assert seen["sparse step"][0][2] == pytest.approx(10 * event("sparse step")["loss"], rel=1e-6)
 

@@ -349,27 +349,32 @@ def test_somebody_elses_venv_is_not_removed(good):
     (good.venv / "bin").mkdir(parents=True)
     (good.venv / "bin/python").write_text(WITHOUT_PIP)
     (good.venv / "bin/python").chmod(0o755)
-    good.fails("not of this set-up's making", "remove it")
+    good.fails("was not made by this set-up", "remove it")
     assert (good.venv / "bin/python").exists() and good.pips == 0
 
 
-def test_two_at_once(good):
-    begun = good.root / "begun"
-    first = good.start(pip=f"touch '{begun}'; sleep {seconds(1)}")
+def start_two(good, outcome: str = ""):
+    """One set-up that installs, and another that has said that it waits; then pip may go on."""
+    begun, go = good.root / "begun", good.root / "go"
+    os.mkfifo(go)
+    first = good.start(pip=f"touch '{begun}'; read _ <'{go}'{outcome}")
     assert eventually(begun.exists, 20)
     second = good.start()
+    assert "Another set-up is running" in second.stderr.readline()
+    go.write_text("\n")
+    return first, second
+
+
+def test_two_at_once(good):
+    first, second = start_two(good)
     one, two = first.communicate(timeout=seconds(20)), second.communicate(timeout=seconds(20))
     assert first.returncode == second.returncode == 0
     assert "launched" in one[0] and "launched" in two[0]
-    assert "Another set-up is at work" in two[1]
     assert good.pips == 1
 
 
 def test_a_waiting_set_up_takes_over_from_one_that_fails(good):
-    begun = good.root / "begun"
-    first = good.start(pip=f"touch '{begun}'; sleep {seconds(1)}; exit 1")
-    assert eventually(begun.exists, 20)
-    second = good.start()
+    first, second = start_two(good, "; exit 1")
     first.communicate(timeout=seconds(20))
     assert "launched" in second.communicate(timeout=seconds(20))[0]
     assert (first.returncode, second.returncode, good.pips) == (2, 0, 2)

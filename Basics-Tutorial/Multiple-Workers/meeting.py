@@ -99,27 +99,34 @@ def leave(role: str) -> None:
             folder().rmdir()
 
 
-def wait(condition: Callable[[], bool], role: str, section: int, patience: float) -> None:
-    """Returns once `condition()` holds; until then, shows what to do, and where.
+def wait(condition: Callable[[float], bool], role: str, section: int, patience: float) -> None:
+    """Returns once `condition(seconds)` holds, which waits up to so many seconds for it; until
+    then, shows what to do, and where.
 
     Raises:
         TimeoutError: after `patience` seconds.
     """
     line = display(Markdown("..."), display_id=True)
     name, begun = ROLES[role], time.monotonic()
-    while not condition():
+    while not condition(0.5):
         do = "run its cells" if is_running(role) else "open it, and run its cells"
         text = f"waiting for {name} to finish section {section}: {do}"
         if time.monotonic() - begun > patience:
             raise TimeoutError(f"gave up {text}")
         line.update(Markdown(f"*{text} ...*"))
-        time.sleep(0.1)  # then looks again
     line.update(Markdown(f"*{name} has finished its section {section}.*"))
 
 
 def wait_for_ps(cluster: dict[str, list[str]], patience: float) -> None:
     """Returns when the parameter server answers."""
-    wait(lambda: addresses.answers(cluster["ps"][0]), "ps", 1, patience)
+
+    def answers(seconds: float) -> bool:
+        if addresses.answers(cluster["ps"][0]):
+            return True
+        time.sleep(0.1)  # nothing could wake us: there is no server yet
+        return False
+
+    wait(answers, "ps", 1, patience)
 
 
 class Sections:
@@ -136,4 +143,4 @@ class Sections:
     def wait(self, session: tf.Session, section: int, patience: float) -> None:
         """Called in another notebook: returns when the worker has finished the section."""
         gate = self._gates[section]
-        wait(lambda: gate.is_open(session), self._role, section, patience)
+        wait(lambda s: gate.opens(session, s), self._role, section, patience)

@@ -118,8 +118,9 @@ class Tasks:
         """What a task has printed so far."""
         return self._tasks[name].log.read_text(errors="replace")
 
-    def wait_for(self, name: str, text: str = "", seconds: float = 60) -> str:
-        """Returns a task's log once it holds `text`; without `text`, once the task has ended.
+    def wait_for(self, name: str, text: str = "", seconds: float = 60, count: int = 1) -> str:
+        """Returns a task's log once it holds `text`, `count` times; without `text`, once the task
+        has ended.
 
         Raises:
             TimeoutError: with the log, after `seconds`, or if the task ends without the text.
@@ -127,11 +128,11 @@ class Tasks:
         task, begun = self._tasks[name], time.monotonic()
         while time.monotonic() - begun < seconds:
             ended = task.popen.poll() is not None
-            if text in self.log(name) if text else ended:
+            if self.log(name).count(text) >= count if text else ended:
                 return self.log(name)
             if ended:
                 break
-            time.sleep(0.05)
+            time.sleep(0.05)  # a file tells nobody that it has grown
         raise TimeoutError(f"{name} did not get to {text or 'its end'!r}:\n{self.log(name)}")
 
     def stop(self) -> None:

@@ -6,13 +6,13 @@ import tensorflow.compat.v1 as tf
 
 
 def show_our_lines() -> None:
-    """Of TensorFlow's own log, the steps and what is worse than advice to its developers."""
+    """Of TensorFlow's own log, what hooks say of steps, and real warnings."""
 
     def ours(record: logging.LogRecord) -> bool:
         text = record.getMessage()
-        return text.startswith("[worker") or (
-            record.levelno > logging.INFO and "is deprecated" not in text
-        )
+        if record.levelno > logging.INFO:
+            return "is deprecated" not in text
+        return text.startswith("[worker") or " = " in text  # LoggingTensorHook's own form
 
     tf.logging.set_verbosity(tf.logging.INFO)
     logger = tf.get_logger()

@@ -64,8 +64,8 @@ class Session:
             found = [step for step in self._steps if step.op in needed]
             if not found and any(op in needed for step in self._steps for op in step.numbers):
                 raise ValueError(
-                    f"sess.run({fetches}) needs the number of an update: run it together with the "
-                    "step, as in sess.run([step, ...]), or the update is counted and not applied"
+                    f"sess.run({fetches}) takes the number of an update, or a token: run it with "
+                    "the step, as in sess.run([step, ...]), or that update is never made"
                 )
             self._found[names] = found[0] if found else None
         return self._found[names]
