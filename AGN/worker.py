@@ -30,7 +30,7 @@ with tf.device(task.device):
     # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. Pull: w <- w~; pulled_at: global_step just before; staleness: number - pulled_at
+    # 5. The scheme. Pull w <- w~; pulled_at: global_step just before; staleness: number - pulled_at
     pulled, pulled_at = copies.pull(params, global_step)
 
     # T local steps, g_t of a fresh batch at the local w: w <- w - eta g_t, total <- total + g_t

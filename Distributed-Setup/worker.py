@@ -32,7 +32,7 @@ with tf.device(task.device):  # NEW: this worker computes
     # 4. The data.
     next_batch = data.batches(flags)
 
-    # 5. The scheme. Pull: w <- w~; pulled_at: global_step just before; staleness: number - pulled_at
+    # 5. The scheme. Pull w <- w~; pulled_at: global_step just before; staleness: number - pulled_at
     w, pulled_at = copies.pull(params, global_step)  # NEW: one transfer from each ps
     loss, grads = models.gradients(flags.model, w, next_batch())  # NEW: at w
     arrived = copies.send(grads, params)  # NEW: one transfer to each ps

@@ -44,7 +44,7 @@ with tf.device(task.device):
     # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = table.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. Pull: w <- w~; pulled_at: global_step just before; staleness: number - pulled_at
+    # 5. The scheme. Pull w <- w~; pulled_at: global_step just before; staleness: number - pulled_at
     w, pulled_at = copies.pull(params, global_step)
     loss, grads = network.gradients(w, next_batch(), flags.dropout)
     arrived = copies.send(grads, params)  # the same values, now on the ps
