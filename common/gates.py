@@ -19,14 +19,17 @@ class Gate:
     def __init__(self, name: str, ps: int = 0):
         with tf.device(f"/job:ps/task:{ps}"):
             queue = tf.FIFOQueue(1, tf.bool, shapes=[[]], shared_name=f"gate/{name}")
-            self._open, self._pass = queue.close(), queue.dequeue()
+            self._open, self._pass, self._closed = queue.close(), queue.dequeue(), queue.is_closed()
 
     def open(self, session: tf.Session) -> None:
         with contextlib.suppress(tf.errors.CancelledError):  # says that it is open already
             session.run(self._open)
 
+    def is_open(self, session: tf.Session) -> bool:
+        return bool(session.run(self._closed))
+
     def opens(self, session: tf.Session, seconds: float) -> bool:
-        """Whether it is open, or opens within so many seconds."""
+        """Whether it is open or opens within so many seconds, enough for a message to the ps."""
         patience = tf.RunOptions(timeout_in_ms=max(1, int(1000 * seconds)))
         try:
             session.run(self._pass, options=patience)

@@ -44,7 +44,7 @@ class StartAndStop(tf.train.SessionRunHook):
         """With a target accuracy, looks twice a second whether the chief has seen it reached."""
         if self._task.flags.target_accuracy and self._task.hosts and time.time() > self._look:
             self._look = time.time() + 0.5
-            if self._stop.opens(run_context.session, 0):
+            if self._stop.is_open(run_context.session):
                 run_context.request_stop()
 
     def stop(self, session: tf.Session) -> None:
