@@ -28,7 +28,7 @@ DEFAULTS = {
 }
 
 # 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
-tf.disable_eager_execution()  # graphs and sessions; the README says why
+tf.disable_eager_execution()  # graphs and sessions; the main README says why
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 

@@ -21,7 +21,7 @@ DEFAULTS = {
 }
 
 # 1. Who am I? Without a cluster: the only process.
-tf.disable_eager_execution()  # graphs and sessions; the README says why
+tf.disable_eager_execution()  # graphs and sessions; the main README says why
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 

@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 DEFAULTS = {"workers": 1, "ps": 0, "steps": 2000, "learning_rate": 0.2}
 
 # 1. Who am I? Without a cluster: the only process.
-tf.disable_eager_execution()  # graphs and sessions; the README says why
+tf.disable_eager_execution()  # graphs and sessions; the main README says why
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 

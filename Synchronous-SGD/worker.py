@@ -21,7 +21,7 @@ import tensorflow.compat.v1 as tf
 DEFAULTS = {"workers": 2, "ps": 1, "steps": 1000, "learning_rate": 0.4, "backup_workers": 0}
 
 # 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
-tf.disable_eager_execution()  # graphs and sessions; the README says why
+tf.disable_eager_execution()  # graphs and sessions; the main README says why
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 

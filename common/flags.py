@@ -84,7 +84,8 @@ def _own(name: str, default) -> Flag:
     if name in ("help", "plain", "job_name", "task_index", "ps_hosts", "worker_hosts"):
         fail(f'DEFAULTS["{name}"]: every example has a --{name} already, choose another name')
     text = f"this example's {name}"
-    number = {int: to.number(int, "a whole number"), float: to.number(float, "a number")}
+    whole = to.number(int, "a whole number, like its default")
+    number = {int: whole, float: to.number(float, "a number")}
     if isinstance(default, bool):
         return Flag(bool, default, "", text)
     if isinstance(default, (int, float)):
@@ -140,6 +141,7 @@ def parser(defaults: dict, description: str = "", folder: Path = Path()) -> Pars
         allow_abbrev=False,
         usage="run.sh [flags]",
     )
+    p._negative_number_matcher = re.compile(r"-[\d.]+(e[+-]?\d+)?$", re.I)  # Python's lacks the e
     for name, (kind, default, metavar, text) in flags.items():
         if "(default: " not in text:
             text += f" (default: {'none' if default is None else _text(default)})"

@@ -183,7 +183,9 @@ def test_a_checkpoint_of_another_model(run, tmp_path):
     )
     assert finished.code == 2
     last = finished.output.rstrip().splitlines()[-1]
-    assert re.match(r"error: the checkpoint .* is of another model .* --checkpoint_dir$", last)
+    assert re.match(r"error: the checkpoint .* is of another model or optimizer "
+                    r"\(weights_0 is \[64, 128\] there, \[64, 64\] here\): .* --checkpoint_dir$",
+                    last)  # fmt: skip
     assert sorted(path.name for path in checkpoints.iterdir()) == before
 
 

@@ -312,14 +312,14 @@ def test_an_unknown_key_becomes_a_flag_with_the_type_of_its_default():
     assert {name: found[name] for name in OWN} == changed
     assert type(found["dropout"]) is float and type(found["decays"][0]) is float
     assert type(found["widths"][0]) is int
-    negative = vars(options(OWN, "--dropout", "-0.5", "--decays=-1,-2"))
+    negative = vars(options(OWN, "--dropout", "-5e-1", "--decays=-1,-2"))
     assert (negative["dropout"], negative["decays"]) == (-0.5, [-1.0, -2.0])
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["--layers", "1.5"], ("--layers", "a whole number", "'1.5'")),
+        (["--layers", "1.5"], ("--layers", "a whole number, like its default", "'1.5'")),
         (["--dropout", "much"], ("--dropout", "a number", "'much'")),
         (["--dropout", "nan"], ("--dropout", "a number", "'nan'")),
         (["--dropout", "inf"], ("--dropout", "a number", "'inf'")),
@@ -541,3 +541,13 @@ def test_an_example_with_one_worker_refuses_a_cluster_with_two(task, capsys):
         task("worker", "--worker_hosts", "a:1,b:1", defaults=HOGWILD | {"workers": 1})
     assert ended.value.code == 2
     assert_one_sentence(capsys.readouterr().err, "--workers 2", "one worker")
+
+
+def test_the_scripts_of_a_folder_have_the_same_defaults(run, tmp_path):
+    worker = (ROOT / "HogWild" / "worker.py").read_text()
+    changed = worker.replace('"learning_rate": 0.2', '"learning_rate": 0.1')
+    assert changed != worker
+    root = copy_example("HogWild", tmp_path / "mine", worker=changed)
+    finished = run("HogWild", "--threads", 2, "--steps", 20, root=root, ok=False)
+    assert finished.code == 2
+    assert_one_sentence(finished.output, "threads.py", 'DEFAULTS["learning_rate"]', "worker.py")

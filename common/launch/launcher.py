@@ -74,6 +74,14 @@ def checked(arguments: list[str]) -> "Run":
     return Run(folder, script, options, arguments[1:], private)
 
 
+def _same_defaults(worker: Path, script: Path) -> None:
+    """`--help` shows those of worker.py, but this script has its own."""
+    (shown, _), (own, _) = example_of(worker), example_of(script)
+    for name in sorted((shown.keys() | own.keys()) - {"workers", "ps", "threads", "mode"}):
+        if shown.get(name) != own.get(name):
+            fail(f'{script}: DEFAULTS["{name}"] must be as in worker.py')
+
+
 class Run:
     """One run: its processes from the first start to the last line."""
 
@@ -85,6 +93,7 @@ class Run:
             self.replicas = options.workers
         if mode in ("threads", "towers", "synchronous"):
             script = folder / f"{mode}.py"
+            _same_defaults(folder / "worker.py", script)
         processes = options.workers // self.replicas
         ports = network.free_ports(options.ps + processes, private)
         self.hosts = [f"localhost:{port}" for port in ports]

@@ -77,7 +77,6 @@ class Evaluation(tf.train.SessionRunHook):
         step = found["global_step"]
         saver.save(session, f"{flags.checkpoint_dir}/model.ckpt", step, write_meta_graph=False)
         arrays = session.run({param.op.name: param for param in self._params})
-        path = Path(flags.results) / "parameters.npz"
-        results.write(path, lambda file: np.savez(file, **arrays))
+        results.write(Path(flags.results, "parameters.npz"), lambda file: np.savez(file, **arrays))
         print(f"test accuracy {found['test_accuracy']:.2%} after {step} updates; results in "
               f"{flags.results}", flush=True)  # fmt: skip

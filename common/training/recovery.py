@@ -53,15 +53,15 @@ class SessionCreator(tf.train.SessionCreator):
 
 
 def check_checkpoint(directory: str) -> None:
-    """Ends the process with one sentence if the newest checkpoint is of another model."""
+    """Ends the process with one sentence if the newest checkpoint does not fit."""
     newest = tf.train.latest_checkpoint(directory)
     if newest is None:
         results.create(directory, "--checkpoint_dir")
         return
     saved = tf.train.load_checkpoint(newest).get_variable_to_shape_map()
     for variable in tf.global_variables():
-        shape = variable.shape.as_list()
-        if saved.get(variable.op.name) != shape:
-            had = saved.get(variable.op.name)
-            fail(f"the checkpoint {newest} is of another model ({variable.op.name} is {had} there, "
-                 f"not {shape}): name another --checkpoint_dir")  # fmt: skip
+        name, shape = variable.op.name, variable.shape.as_list()
+        had = saved.get(name, "missing")
+        if had != shape:
+            fail(f"the checkpoint {newest} is of another model or optimizer ({name} is {had} "
+                 f"there, {shape} here): name another --checkpoint_dir")  # fmt: skip
