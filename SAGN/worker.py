@@ -42,7 +42,7 @@ with tf.device(task.device):
 
     # 5. The scheme. Wait for a token: the count of updates so far. Then pull: w <- w~
     token = rounds.wait()
-    pulled, _ = copies.pull(params, global_step, after=token)  # _: the token says it
+    pulled, _ = copies.pull(params, global_step, after=token)  # _: the token, again
 
     # T local steps, g_t of a fresh batch at the local w: w <- w - eta g_t, total <- total + g_t
     def local_step(t, loss, w, total):
@@ -62,8 +62,8 @@ with tf.device(task.device):
 
 # The update: w~ <- w~ - eta / n sum_k a_k
 # First global_step grows by 1 (number: its value before); last, each worker gets the new count,
-# number + 1, as its next token. All workers build this part of the graph; only the chief's thread
-# runs it, once per round.
+# number + 1, as its next token; at --steps there is none, and the loops end. All workers build this
+# part of the graph; only the chief's thread runs it, once per round.
 total = rounds.gather(flags.workers)  # sum_k a_k
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate / flags.workers)
 with session.next_update(global_step, flags, after=total) as number:

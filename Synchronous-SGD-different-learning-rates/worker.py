@@ -42,15 +42,15 @@ with tf.device(task.device):
 
     # 5. The scheme. Wait for a token: the count of updates so far. Then pull: w <- w~
     token = rounds.wait()
-    w, _ = copies.pull(params, global_step, after=token)  # _: the token says it
+    w, _ = copies.pull(params, global_step, after=token)  # _: the token, again
     loss, grads = models.gradients(flags.model, w, next_batch())
     scaled = [flags.learning_rates[task.index] * g for g in grads]  # eta_k g_k
     step = rounds.push(scaled, token)
 
 # The update: w~ <- w~ - sum_k eta_k g_k
 # First global_step grows by 1 (number: its value before); last, each worker gets the new count,
-# number + 1, as its next token. All workers build this part of the graph; only the chief's thread
-# runs it, once per round.
+# number + 1, as its next token; at --steps there is none, and the loops end. All workers build this
+# part of the graph; only the chief's thread runs it, once per round.
 total = rounds.gather(flags.workers)  # sum_k eta_k g_k
 optimizer = tf.train.GradientDescentOptimizer(1.0)
 with session.next_update(global_step, flags, after=total) as number:

@@ -8,7 +8,7 @@ Each worker repeats:
     push   g_k, together with the token
 
 The chief (worker 0) has a thread that repeats one round: it gathers the first n - b gradients
-from this round's token (--backup_workers b); one from an older token is late, and dropped; then
+that carry this round's token (n workers, b of them --backup_workers) and drops older ones; then
 
     w~ <- w~ - eta / (n - b) sum_k g_k,  and every worker gets a token, the new count
 """
@@ -42,14 +42,14 @@ with tf.device(task.device):
 
     # 5. The scheme. Wait for a token: the count of updates so far. Then pull: w <- w~
     token = rounds.wait()
-    w, _ = copies.pull(params, global_step, after=token)  # _: the token says it
+    w, _ = copies.pull(params, global_step, after=token)  # _: the token, again
     loss, grads = models.gradients(flags.model, w, next_batch())
     step = rounds.push(grads, token)
 
 # The update: w~ <- w~ - eta / (n - b) sum_k g_k
 # First global_step grows by 1 (number: its value before); last, each worker gets the new count,
-# number + 1, as its next token. All workers build this part of the graph; only the chief's thread
-# runs it, once per round.
+# number + 1, as its next token; at --steps there is none, and the loops end. All workers build this
+# part of the graph; only the chief's thread runs it, once per round.
 needed = flags.workers - flags.backup_workers
 total = rounds.gather(needed)  # sum_k g_k
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate / needed)  # of the mean
