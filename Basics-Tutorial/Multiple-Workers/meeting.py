@@ -99,34 +99,36 @@ def leave(role: str) -> None:
             folder().rmdir()
 
 
-def wait(condition: Callable[[float], bool], role: str, section: int, patience: float) -> None:
-    """Returns once `condition(seconds)` holds, which waits up to so many seconds for it; until
-    then, shows what to do, and where.
+def wait(
+    condition: Callable[[], bool], role: str, section: int, patience: float, pause: float = 0.1
+) -> None:
+    """Returns once `condition()` holds; until then, shows what to do, and where.
+
+    Args:
+        condition: asked again and again.
+        role: whose notebook it waits for.
+        section: what that notebook has to finish.
+        patience: in seconds.
+        pause: seconds between two questions, where nothing can wake us.
 
     Raises:
         TimeoutError: after `patience` seconds.
     """
     line = display(Markdown("..."), display_id=True)
     name, begun = ROLES[role], time.monotonic()
-    while not condition(0.5):
+    while not condition():
         do = "run its cells" if is_running(role) else "open it, and run its cells"
         text = f"waiting for {name} to finish section {section}: {do}"
         if time.monotonic() - begun > patience:
             raise TimeoutError(f"gave up {text}")
         line.update(Markdown(f"*{text} ...*"))
+        time.sleep(pause)
     line.update(Markdown(f"*{name} has finished its section {section}.*"))
 
 
 def wait_for_ps(cluster: dict[str, list[str]], patience: float) -> None:
     """Returns when the parameter server answers."""
-
-    def answers(seconds: float) -> bool:
-        if addresses.answers(cluster["ps"][0]):
-            return True
-        time.sleep(0.1)  # nothing could wake us: there is no server yet
-        return False
-
-    wait(answers, "ps", 1, patience)
+    wait(lambda: addresses.answers(cluster["ps"][0]), "ps", 1, patience)
 
 
 class Sections:
@@ -143,4 +145,4 @@ class Sections:
     def wait(self, session: tf.Session, section: int, patience: float) -> None:
         """Called in another notebook: returns when the worker has finished the section."""
         gate = self._gates[section]
-        wait(lambda s: gate.opens(session, s), self._role, section, patience)
+        wait(lambda: gate.opens(session, 0.5), self._role, section, patience, pause=0)
