@@ -11,6 +11,7 @@ import formulas
 import numpy as np
 import pytest
 from conftest import ROOT
+from test_transfers import assert_one_transfer_each_way, probed
 
 FOLDERS = sorted(path.parent.name for path in ROOT.glob("[!.]*/worker.py"))
 STEPS = 60
@@ -52,7 +53,8 @@ def distance(measured: np.ndarray, expected: np.ndarray) -> float:
 
 @pytest.mark.parametrize("window", [5, pytest.param(1, marks=pytest.mark.slow("another window"))])
 @pytest.mark.parametrize("example", FOLDERS)
-def test_a_run_matches_its_formula(run, example, window):
+def test_a_run_matches_its_formula(run, tmp_path, example, window):
+    """And each of its steps makes one transfer each way."""
     entry = formulas.of(example)
     if entry.formula is None:
         pytest.skip("another test compares it with NumPy")
@@ -62,7 +64,9 @@ def test_a_run_matches_its_formula(run, example, window):
         pytest.skip("it has no window")
     workers = [] if example == "Distributed-Setup" else ["--workers", 3]
     finished = run(example, "--model", "linear", "--batch_size", 0, "--learning_rate", 0.3,
-                   "--steps", STEPS, *workers, *windows, *entry.flags)  # fmt: skip
+                   "--steps", STEPS, *workers, *windows, *entry.flags,
+                   root=probed(example, tmp_path / "mine"))  # fmt: skip
+    assert_one_transfer_each_way(finished)
     scheme = entry.formula(finished.summary["flags"], np.zeros(650))
     replay = together if isinstance(scheme, formulas.SynchronousSGD) else replayed
     assert distance(flat(finished), replay(finished, scheme)) < EXACT

@@ -1,7 +1,9 @@
-"""What a step transfers, read from the partition graphs that TensorFlow ran.
+"""What travels in a step: from the partition graphs that TensorFlow really ran.
 
-One transfer each way between a worker and each ps: w~ to the worker, the push to the ps. So the ps
-computes the update, and counting and timing a step transfers nothing more.
+One transfer each way between a worker and each ps: w~ one way, what is pushed the other way. So the
+update's arithmetic is on the ps, and counting and timing a step sends nothing more.
+
+The runs of `test_replay.py` are probed, too: there every other example is looked at.
 """
 
 import collections
@@ -10,8 +12,8 @@ import re
 import pytest
 from conftest import ROOT, copy_example
 
-FOLDERS = sorted(path.parent.name for path in ROOT.glob("[!.]*/worker.py"))
-FAST = ("HogWild", "AEASGD", "Synchronous-SGD")  # a plain one, one with local state, one that waits
+SLOW = pytest.mark.slow("the same of another example")
+LOOP = "    while not sess.should_stop():"
 PROBE = """    if task.index == 0:
         sess.run(step)
         metadata = tf.RunMetadata()
@@ -23,31 +25,18 @@ PROBE = """    if task.index == 0:
                 if node.op == "_Send" and places[0] != places[1]:
                     print("transfer", *places, flush=True)
 """
-LOOP = "    while not sess.should_stop():"
 
 
-def marked(folders, *more):
-    slow = pytest.mark.slow("the same of another example")
-    return [
-        pytest.param(name, *more, marks=[] if name in FAST and not more else slow)
-        for name in folders
-    ]
-
-
-@pytest.mark.parametrize(
-    ("example", "ps"),
-    [
-        *[pytest.param(*p.values, 1, marks=p.marks) for p in marked(FOLDERS)],
-        *marked(["HogWild", "DOWNPOUR"], 2),
-    ],
-)
-def test_a_step_makes_one_transfer_each_way(run, tmp_path, example, ps):
+def probed(example: str, to):
+    """A copy of an example in which worker 0 prints what travels in its second step."""
     source = (ROOT / example / "worker.py").read_text()
     assert source.count(LOOP) == 1
     # A hook of the script's own sees every step; what it fetches from a ps travels, too.
     source = source.replace("hooks=[log_rate]", "hooks=[]")
-    root = copy_example(example, tmp_path / "mine", worker=source.replace(LOOP, PROBE + LOOP))
-    finished = run(example, "--steps", 20, "--ps", ps, root=root)
+    return copy_example(example, to, worker=source.replace(LOOP, PROBE + LOOP))
+
+
+def assert_one_transfer_each_way(finished, ps: int = 1) -> None:
     log = (finished.results / "logs" / "worker-0.log").read_text()
     found = collections.Counter(
         tuple(re.findall(r"/job:(\w+)/replica:0/task:(\d+)", line))
@@ -59,3 +48,17 @@ def test_a_step_makes_one_transfer_each_way(run, tmp_path, example, ps):
     for index in range(ps):
         expected |= {(worker, ("ps", str(index))): 1, (("ps", str(index)), worker): 1}
     assert with_worker == expected
+
+
+@pytest.mark.parametrize(
+    ("example", "ps"),
+    [
+        ("HogWild", 1),
+        pytest.param("Your-Own", 1, marks=SLOW),
+        pytest.param("HogWild", 2, marks=SLOW),
+        pytest.param("DOWNPOUR", 2, marks=SLOW),
+    ],
+)
+def test_a_step_makes_one_transfer_each_way(run, tmp_path, example, ps):
+    root = probed(example, tmp_path / "mine")
+    assert_one_transfer_each_way(run(example, "--steps", 20, "--ps", ps, root=root), ps)
