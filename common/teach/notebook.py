@@ -1,5 +1,5 @@
 """For the notebooks: run an example and read what it measured, start tasks in other processes,
-show code and draw processes. Import it before TensorFlow, for a quiet start-up."""
+and show code. Import it before TensorFlow, for a quiet start-up."""
 
 import contextlib
 import json
@@ -20,6 +20,7 @@ from IPython.display import Markdown, display
 
 from common.launch import plots, processes, record
 from common.teach import quotes
+from common.teach.draw import compare, diagram, overview  # noqa: F401 (for the notebooks)
 
 
 @contextlib.contextmanager
@@ -140,31 +141,6 @@ class Tasks:
         self._group.kill()
 
 
-def overview(run: Run, unit: str = "updates") -> None:
-    """Draws what a run measured: learning over `updates` or `seconds`, staleness, timeline."""
-    figure = plt.figure(figsize=(9, 4.8), layout="constrained")
-    top, bottom = figure.add_gridspec(2, 1, height_ratios=[3, 0.5 + 0.35 * len(run.events)])
-    left, right = (figure.add_subplot(part) for part in top.subgridspec(1, 2, width_ratios=[9, 8]))
-    plots.learning(left, run.events, run.evaluations, unit)
-    left.legend(loc="center right")
-    plots.staleness(right, run.summary["staleness"])
-    below = figure.add_subplot(bottom)
-    plots.timeline(below, run.events)
-    below.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=3)
-    plt.show()
-
-
-def compare(runs: dict[str, Run]) -> None:
-    """Draws the training loss of several runs, over mini-batches and over seconds."""
-    _, axes = plt.subplots(1, 2, figsize=(9, 3.2), sharey=True, layout="constrained")
-    for k, (label, run) in enumerate(runs.items()):
-        plots.losses(axes[0], run.events, "batches", plots.worker_colour(k), label)
-        plots.losses(axes[1], run.events, "seconds", plots.worker_colour(k), label)
-    axes[1].set_ylabel("")
-    axes[1].legend()
-    plt.show()
-
-
 def show(file: str, start: str, end: str = "") -> None:
     """Displays lines of a file of the collection, `AGN/worker.py`; see `quotes.lines`."""
     display(Markdown(f"From `{file}`:\n\n{quotes.lines(ROOT / file, start, end)}"))
@@ -176,53 +152,6 @@ def show_diff(a: str, b: str) -> None:
         print(f"{a} is not here: this folder was copied without its parent")
         return
     display(Markdown(quotes.diff(ROOT / a, ROOT / b, a, b)))
-
-
-COLOURS = {"ps": plots.PS, "client": plots.ACCURACY, "data": plots.WAITING} | {
-    f"worker {k}": plots.worker_colour(k) for k in range(8)
-}
-
-
-def diagram(
-    boxes: dict[str, tuple[float, float, str]],
-    arrows: list[tuple[str, str, str]] = (),
-    size: tuple[float, float] = (8, 3),
-    title: str = "",
-) -> None:
-    """Draws processes as boxes and what travels between them as arrows.
-
-    Args:
-        boxes: text (may have several lines) -> x, y of its centre (a unit is about a box's width
-            and height) and its kind, a key of `COLOURS`.
-        arrows: from which box, to which box, and the label.
-        size: width and height in inches.
-        title: above the figure.
-    """
-    _, axes = plt.subplots(figsize=size, layout="constrained")
-    at = {text: np.array(place[:2], float) for text, place in boxes.items()}
-    edges = {}
-    for text, (x, y, kind) in boxes.items():
-        colour = "black" if kind == "data" else "white"
-        box = {"boxstyle": "round,pad=0.6", "fc": COLOURS[kind], "ec": "none"}
-        drawn = axes.text(x, y, text, ha="center", va="center", color=colour, zorder=3, bbox=box)
-        edges[text] = drawn.get_bbox_patch()  # where its arrows begin and end
-    for a, b, label in arrows:
-        both = (b, a, label) in arrows or any(x == b and y == a for x, y, _ in arrows)
-        axes.annotate(
-            "", at[b], at[a], zorder=4,
-            arrowprops={"arrowstyle": "-|>", "color": plots.NETWORK, "lw": 2, "patchA": edges[a],
-                        "patchB": edges[b], "shrinkA": 6, "shrinkB": 6,
-                        "connectionstyle": f"arc3,rad={0.18 if both else 0}"},
-        )  # fmt: skip
-        way = at[b] - at[a]
-        aside = np.array([way[1], -way[0]]) * (0.13 if both else 0.0)
-        axes.text(*(at[a] + at[b]) / 2 + aside, label, ha="center", va="center", fontsize=9,
-                  zorder=5, bbox={"fc": "white", "ec": "none", "pad": 1.5})  # fmt: skip
-    places = np.array(list(at.values()))
-    (left, low), (right, high) = places.min(0) - 0.6, places.max(0) + 0.6
-    axes.set(xlim=(left, right), ylim=(low, high), title=title)
-    axes.axis("off")
-    plt.show()
 
 
 def free_addresses(count: int) -> list[str]:
