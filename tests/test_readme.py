@@ -187,7 +187,7 @@ def test_a_chosen_folder_leaves_the_other_blocks_alone():
 def test_every_module_of_common_is_listed():
     listed = set(re.findall(r"`([\w/]+\.py)`", text("common/README.md")))
     modules = {str(p.relative_to(ROOT / "common")) for p in (ROOT / "common").rglob("[!_]*.py")}
-    assert listed == modules
+    assert listed == modules | {"__init__.py"}  # which holds `fail`
 
 
 def test_the_source_is_clean():
