@@ -14,7 +14,7 @@ def number(kind: type, wanted: str, good=lambda value: True):
             value = kind(text)
         except ValueError:
             value = math.nan
-        if not (abs(value) < 2**53 and good(value)):  # not of NaN
+        if not (abs(value) < (2**53 if kind is int else math.inf) and good(value)):  # nor NaN
             raise argparse.ArgumentTypeError(f"must be {wanted}, not {text!r}")
         return value
 
