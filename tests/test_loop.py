@@ -226,10 +226,7 @@ ANOTHER = pytest.mark.slow("the same mistake in another place")
 
 @pytest.mark.parametrize(
     "how",
-    [
-        how if how in ("outside", "computed on the worker") else pytest.param(how, marks=ANOTHER)
-        for how in REFUSED
-    ],
+    [how if how == "outside" else pytest.param(how, marks=ANOTHER) for how in REFUSED],
 )
 def test_an_update_that_is_not_counted_on_the_ps_is_refused(run, tmp_path, how):
     update, words = REFUSED[how]

@@ -94,7 +94,7 @@ def test_the_default_moving_rate(example, n):
     assert options.moving_rate == pytest.approx(0.9 / n)
 
 
-@pytest.mark.parametrize("mode", ["synchronous", "towers"])
+@pytest.mark.parametrize("mode", ["towers", pytest.param("synchronous", marks=ANOTHER)])
 @pytest.mark.parametrize("n", [2, pytest.param(3, marks=ANOTHER)])
 def test_several_devices_are_synchronous_sgd(trained, mode, n):
     finished = trained("Multiple-GPUs-Single-Machine", "--mode", mode, "--workers", n)
