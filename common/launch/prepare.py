@@ -1,9 +1,15 @@
 """Checks, before any task starts, that the data is on this machine and fits the flags."""
 
+import importlib.util
 import math
 
 from common import datasets, fail
 from common.datasets import download
+
+# setup.sh makes a sentence of it. A PYTHON of the user's may lack them; importing them takes long.
+for _package in ("numpy", "tensorflow", "matplotlib", "rich"):
+    if importlib.util.find_spec(_package) is None:
+        raise ModuleNotFoundError(f"no {_package}", name=_package)
 
 
 def fetch(flags, say=print) -> None:
