@@ -5,204 +5,106 @@
 common=$(CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=${common%/*}
 venv=$root/.venv
-log=$venv.log
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
+unset PYTHONSAFEPATH  # scripts import what is beside them
 
 setup_fail() { echo "error: $*" >&2; exit 2; }
 
-# .stamp, written last, says what is installed where; while .unfinished is there, nothing is sure.
-setup_wanted() { echo "$root"; "$venv/bin/python" --version 2>&1; cat "$common/requirements.txt"; }
-setup_ready() {
-  [ -x "$venv/bin/python" ] && [ ! -e "$venv/.unfinished" ] &&
-    [ "$(setup_wanted)" = "$(cat "$venv/.stamp" 2>/dev/null)" ]
-}
+# .stamp says what is installed where. It is written last: until then .venv is incomplete.
+setup_wanted() { echo "$root"; "$venv/bin/python" --version; cksum <"$common/requirements.txt"; }
+setup_ready() { [ "$(setup_wanted 2>&1)" = "$(cat "$venv/.stamp" 2>&1)" ]; }
 
 setup_find_python() {
-  local name wrong="" bare=""
-  for name in python3.13 python3.12 python3.11 python3.10 python3 python; do
-    if "$name" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] < (3, 14))' 2>/dev/null
-    then
-      "$name" -c 'import venv, ensurepip' 2>/dev/null && { echo "$name"; return; }
-      bare=${bare:-$name}
-    else  # may also be a launcher of pyenv's that finds no such version
-      wrong=${wrong:-$("$name" --version 2>&1 | grep '^Python ')}
-    fi
+  local found only=""
+  for python in python3.13 python3.12 python3.11 python3.10 python3 python; do
+    found=$("$python" -c 'import sys; print("Python %d.%d without venv" % sys.version_info[:2])
+import ensurepip, venv; print("with venv")' 2>/dev/null)
+    case $found in *3.1[0-3]*"with venv") return ;; esac
+    only="$only${found:+, but $python is ${found%%[![:print:]]*}}"
   done
-  [ -z "$bare" ] || setup_fail "$bare has no venv module: install it (on Debian and Ubuntu:" \
-    "apt install ${bare/%python/python3}-venv)"
-  [ -z "$wrong" ] || setup_fail "Python 3.10 to 3.13 is needed, but this machine has only $wrong:" \
-    "install one of them"
-  setup_fail "no Python found: install Python 3.10 to 3.13"
+  setup_fail "install Python 3.10 to 3.13 with its module venv (on Debian and Ubuntu: apt install" \
+    "python3-venv)${only:-, but there is no Python}"
 }
 
-# Two set-ups at once would spoil each other: the second waits. The lock goes with its last holder.
-setup_lock() {
-  { exec 9>"$venv.lock"; } 2>/dev/null ||
-    setup_fail "cannot write to $root: copy it to a folder of your own, or set PYTHON to a" \
-      "Python that has the packages"
-  "$python" -c '
-import fcntl, os, signal, sys, time
-signal.signal(signal.SIGINT, signal.SIG_DFL)
-shell, waiting = os.getppid(), False
-while os.getppid() == shell:
-    try:
-        fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        break
-    except BlockingIOError:
-        if not waiting:
-            print("Another set-up is running here: waiting for it.", file=sys.stderr, flush=True)
-        waiting = True
-        time.sleep(0.2)
-    except OSError:  # this file system has no locks
-        break
-'
+# Runs a command; if that fails, says why in one sentence. fd 3 is the screen.
+setup_try() {
+  local said
+  said=$(set -o pipefail; "$@" 2>&1 >&3 | while IFS= read -r line; do
+    echo "$line" >&3; echo "$line"; done) && return
+  case $said in
+    *"No space left"*) setup_fail "the disk is full: make room in $root" ;;
+    *onnect* | *unreachable* | *"timed out"* | *Proxy*) setup_fail "the packages cannot be" \
+      "downloaded: connect this machine, or tell pip of a proxy or an index that it can reach" ;;
+    *) setup_fail "the packages cannot be installed here ($(uname -sm), $("$python" --version))" ;;
+  esac
 }
 
-setup_free() {  # megabytes; a mount point's name may hold spaces, so look left of the "12%"
-  df -Pk "$root" | awk 'NR == 2 && sub(/ +[0-9]+%.*/, "") { print int($NF / 1024) }'
-}
-
-# Why the command failed whose output is in the log.
-setup_why() {
-  local free
-  free=$(setup_free)
-  if grep -qi "No space left" "$log" || [ "${free:-9999}" -lt 20 ]; then
-    echo "the disk is full: make room in $root"
-  elif grep -qE "Failed to establish|Temporary failure|Connection|timed out|unreachable|ProxyError" \
-    "$log"
+# Replaces .venv, whatever is wrong with it.
+setup_make() {
+  [ ! -L "$venv" ] && { [ ! -e "$venv" ] || [ -e "$venv/.stamp" ]; } ||
+    setup_fail "$venv was not made by this set-up: remove it, or set PYTHON"
+  echo "Setting up $venv with $("$python" --version): TensorFlow, Jupyter and what they need." \
+    "This is done once, and again after an update, a move or an interruption."
+  mkdir -p "$venv" && : >"$venv/.stamp" && find "$venv" -mindepth 1 ! -name .stamp -delete
+  # The free kilobytes are left of the "12%"; a mount point's name may hold spaces.
+  df -Pk "$root" | awk 'NR == 2 && sub(/ +[0-9]+%.*/, "") && $NF < 3500000 { exit 1 }' ||
+    setup_fail "the disk is full: make room for 3.5 GB in $root"
+  mkdir "$venv/tmp" && export TMPDIR="$venv/tmp" PIP_USER=0  # what is left there goes with .venv
+  setup_try "$python" -I -m venv "$venv"
+  local pip=("$venv/bin/python" -I -m pip install --no-input --require-hashes -r)
+  if ! "${pip[@]}" "$common/uv.txt" 2>/dev/null || ! "$venv/bin/uv" pip install --compile-bytecode \
+    --python "$venv/bin/python" --require-hashes -r "$common/requirements.txt"
   then
-    echo "the packages cannot be downloaded: connect this machine to the network, or tell pip of a" \
-      "proxy or an index that it can reach"
-  elif grep -q "No matching distribution" "$log"; then
-    echo "there is no package $(sed -n 's/.*No matching distribution found for //p' "$log")" \
-      "for this system, $(uname -sm) with $("$venv/bin/python" --version 2>&1)"
-  else
-    echo "of this: $({ grep ERROR "$log" || cat "$log"; } | tail -n 1)"
+    echo "uv cannot install the packages: pip does."
+    setup_try "${pip[@]}" "$common/requirements.txt"
   fi
-}
-
-# One line on how far pip is: it names the pins that this machine does not need, then what it gets.
-setup_progress() {
-  set -- "$venv"/lib/python*/site-packages/*.dist-info
-  awk -v pins="$(grep -c '==' "$common/requirements.txt")" -v installed=$# '
-    /^Ignoring / { pins-- }
-    /^Collecting / { found++ }
-    /^Processing / { found++; got++; what = $2; size = "" }
-    /^ *Downloading .*\.whl \(/ { got++; what = $2; size = $(NF - 1) " " $NF }
-    /^ *Using cached .*\.whl \(/ { got++; what = $3; size = "" }
-    /^Installing collected/ { installing = 1 }
-    END {
-      sub(/.*\//, "", what)
-      sub(/-(py|cp)[0-9].*/, "", what)
-      if (installed > pins) installed = pins
-      if (installing) printf "installing: %d of %d packages\n", installed, pins
-      else if (got) printf "downloading: %d of %d packages: %s %s\n", got, pins, what, size
-      else if (found) printf "looking up: %d of %d packages\n", found, pins
-    }' "$log" 2>/dev/null
-}
-
-# Shows the progress while process $1 runs.
-setup_watch() {
-  local i=0 text="" shown=""
-  while kill -0 "$1" 2>/dev/null; do
-    text=$(setup_progress)
-    if [ -n "$text" ] && [ -t 2 ]; then printf '\r  %-74.74s' "$text" >&2
-    elif [ "$text" != "$shown" ] && [ $((i++ % 30)) -eq 0 ]; then echo "  $text" >&2; shown=$text; fi
-    sleep 0.3 >/dev/null 2>&1 9>&-  # holds nothing open when this is ended
-  done
-}
-
-# Runs a command with its output in the log; it does not outlive this shell, whatever ends that.
-setup_run() {
-  local pid status
-  mkdir -p "$venv/tmp"
-  TMPDIR=$venv/tmp PIP_USER=0 "$python" -c '
-import os, subprocess, sys, time
-os.setpgid(0, 0)
-shell, job = os.getppid(), subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
-while job.poll() is None:
-    if os.getppid() != shell:
-        os.killpg(0, 9)
-    time.sleep(0.1)
-sys.exit(job.returncode)
-' "$@" >"$log" 2>&1 &
-  pid=$!
-  trap 'setup_stop $pid 130' INT
-  trap 'setup_stop $pid 143' TERM HUP
-  setup_watch "$pid" &
-  wait "$pid"
-  status=$?
-  trap - INT TERM HUP
-  { kill $!; wait; } 2>/dev/null
-  if [ -t 2 ]; then printf '\r%76s\r' "" >&2; fi
+  # With .venv, a script finds the common/ beside its folder, even if PYTHONPATH has another one.
+  cat >"$(echo "$venv"/lib/python3*/site-packages)/distributed-tensorflow-examples.pth" <<END
+$root
+import os, sys; sys.path[:0] = [root for word in sys.orig_argv if word.endswith(".py") for root in \
+[os.path.dirname(os.path.dirname(os.path.abspath(word)))] if os.path.exists(root + "/common/setup.sh")]
+END
   rm -rf "$venv/tmp"
-  return $status
+  setup_wanted >"$venv/.stamp"
+  echo "Set-up is complete."
 }
 
 setup_stop() {
   trap '' INT TERM HUP
-  { kill -9 -- "-$1" || kill -9 "$1"; kill $!; wait; } 2>/dev/null
-  if [ -t 2 ]; then echo >&2; fi
+  { kill -9 -- "-$!" || kill -9 $!; wait; } 2>/dev/null
+  [ ! -t 2 ] || printf '\n\033[?25h' >&2  # the cursor, which pip hides
   echo "error: the set-up was interrupted: start it again to complete it" >&2
-  exit "$2"
+  exit "$1"
 }
 
-setup_make() {
-  local free moved_from
-  if [ -d "$venv" ] &&
-    { [ -e "$venv/.unfinished" ] || ! "$venv/bin/python" -c 'import pip' 2>/dev/null; }
-  then
-    [ -e "$venv/.stamp" ] || [ -e "$venv/.unfinished" ] ||
-      setup_fail "$venv was not made by this set-up and has no pip: remove it, or set PYTHON"
-    echo "Removing $venv: its set-up was interrupted, or its Python is gone." >&2
-    touch "$venv/.unfinished"  # to the end, should this be interrupted too
-    rm -rf "$venv"/[!.]* "$venv"
-  fi
-  if [ -d "$venv" ]; then
-    echo "Bringing $venv up to date." >&2
-    moved_from=$(head -n 1 "$venv/.stamp" 2>/dev/null)
-  else
-    free=$(setup_free)
-    [ "${free:-9999}" -ge 3500 ] ||
-      setup_fail "the packages need 3.5 GB in $root, but only $free MB are free: make room"
-    echo "Setting up $venv with $("$python" --version): TensorFlow, Jupyter and what they need." >&2
-    echo "This is done once and takes about two minutes." >&2
-    mkdir -p "$venv" && touch "$venv/.unfinished"
-    setup_run "$python" -m venv "$venv" ||
-      setup_fail "set-up failed because $(setup_why) (details: $log)"
-  fi
-  touch "$venv/.unfinished"
-  if ! setup_run "$venv/bin/python" -m pip install --disable-pip-version-check --no-input \
-    --progress-bar off -r "$common/requirements.txt"
-  then
-    grep -q "^Installing collected" "$log" || rm -f "$venv/.unfinished"  # it is as it was
-    setup_fail "set-up failed because $(setup_why) (details: $log)"
-  fi
-  # The .pth lets `python HogWild/worker.py`, started by hand, find common/; the scripts in bin/
-  # name the folder they were made in.
-  "$venv/bin/python" -c '
-import pathlib, sys, sysconfig
-root, moved_from = sys.argv[1:]
-site = pathlib.Path(sysconfig.get_path("purelib"))
-(site / "distributed-tensorflow-examples.pth").write_text(root + "\n")
-scripts = pathlib.Path(sysconfig.get_path("scripts")).iterdir()
-for script in scripts if moved_from not in ("", root) else ():
-    if script.is_file() and not script.is_symlink():
-        content = script.read_bytes()
-        script.write_bytes(content.replace(moved_from.encode(), root.encode()))
-' "$root" "${moved_from:-}" || setup_fail "cannot write to $venv: remove it and start again"
-  setup_wanted >"$venv/.stamp" && rm -f "$venv/.unfinished" "$log"
-  echo "Set-up is complete." >&2
-}
-
-if [ -z "${PYTHON:-}" ]; then
+if [ "$0" = "$common/setup.sh" ] && [ $# = 1 ]; then  # called below
+  python=$1
+  setup_ready || setup_make 3>&2 >&2
+  exit
+elif [ -z "${PYTHON:-}" ]; then
   PYTHON=$venv/bin/python
   if ! setup_ready; then
-    python=$(setup_find_python) || exit 2
-    setup_lock
-    setup_ready || setup_make
-    exec 9>&-
-    rm -f "$venv.lock"
+    setup_find_python
+    [ -w "$root" ] && [ -w "$common/setup.sh" ] || setup_fail "cannot write to $root: copy it to a" \
+      "folder of your own, or set PYTHON to a Python that has the packages"
+    # One at a time, in a process group of its own, which ends with this shell, whatever ends that.
+    "$python" -I -c '
+import fcntl, os, signal, subprocess, sys
+os.setpgid(0, 0)
+shell, lock = os.getppid(), open(sys.argv[2], "a")
+signal.signal(signal.SIGALRM, lambda *_: os.getppid() == shell or os.killpg(0, signal.SIGKILL))
+signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+try: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    print("Another set-up is running here: waiting for it.", file=sys.stderr, flush=True)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+except OSError: pass  # a file system without locks
+os._exit(subprocess.call(sys.argv[1:], stdin=subprocess.DEVNULL))  # at once: no alarm after it' \
+      "$BASH" "$common/setup.sh" "$python" &
+    trap 'setup_stop 130' INT
+    trap 'setup_stop 143' TERM HUP
+    wait $! || exit
+    trap - INT TERM HUP
   fi
 elif ! command -v "$PYTHON" >/dev/null; then
   setup_fail "PYTHON=$PYTHON: there is no such program"
@@ -214,7 +116,7 @@ case ${PYTHON} in [!/]*/*) PYTHON=$PWD/$PYTHON ;; esac
 launch() {
   exec "$PYTHON" -c '
 import signal, sys
-del sys.path[0]
+sys.path[:] = filter(None, sys.path)
 signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the launcher has its own handler
 try:
     from common.launch.launcher import main
