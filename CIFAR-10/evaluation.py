@@ -1,0 +1,32 @@
+"""What is measured of the test set: with the parameters' moving average, and without."""
+
+import images
+import tensorflow.compat.v1 as tf
+
+from common import copies
+
+
+def measures(flags, network, averages: list, moving: list, global_step):
+    """The `evaluate` of `session.training`.
+
+    Args:
+        flags: the command line.
+        network: the module, `cnn` or `xception`.
+        averages, moving: variables on the ps, of the parameters and of batch normalisation.
+        global_step: the count of the updates.
+    """
+
+    def evaluate(params, x, labels):
+        known, _ = copies.pull([*averages, *moving], global_step)
+        averaged, statistics = known[: len(averages)], known[len(averages) :]
+        x = images.sized(images.central(x), flags)
+        logits, _ = network.predict(averaged, x, statistics)
+        newest, _ = network.predict(params, x, statistics)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        return {
+            "accuracy": tf.equal(tf.argmax(logits, 1), labels),
+            "loss": losses,
+            "accuracy_without_average": tf.equal(tf.argmax(newest, 1), labels),
+        }
+
+    return evaluate

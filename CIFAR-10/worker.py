@@ -1,0 +1,89 @@
+"""CIFAR-10 as in TensorFlow's classic tutorial, asynchronously: a distributed trainer.
+
+Each worker repeats this, without waiting for the others:
+
+    pull   w <- w~
+           g = gradient of loss and weight decay on a fresh mini-batch of distorted images, at w
+           s = the batch's mean and variance at each batch normalisation (Xception)
+    push   w~ <- w~ - eta_t g               eta_t falls to a tenth every --decay_steps updates
+           moving <- d moving + (1 - d) s    the statistics for evaluation
+           average <- a average + (1 - a) w~   the parameters for evaluation
+"""
+
+import os
+
+os.environ["TF_ENABLE_ONEDNN_OPTS"] = "1"  # faster convolutions; common/ would switch it off
+from common import cluster, copies, session  # import first: quiet start-up
+import tensorflow.compat.v1 as tf
+
+import cnn  # beside this file, as are the next five
+import evaluation
+import images
+import progress
+import update
+import xception
+
+# Flags and their defaults (--help lists all). --steps: updates by all workers together.
+DEFAULTS = {
+    "workers": 2,
+    "ps": 1,
+    "steps": 500,
+    "learning_rate": 0.1,
+    "decay_steps": 400,  # the rate falls to a tenth every this many updates
+    "data": ("cifar10", "digits", "synthetic"),
+    "model": ("cnn", "xception"),
+    "width": 0.25,  # of xception: how many channels, compared with the paper
+    "image_size": 71,  # of xception: its images are enlarged to so many pixels
+    "scheme": ("asynchronous", "synchronous"),  # synchronous.py
+    "log_frequency": 50,  # updates between two lines
+}
+
+# 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
+tf.disable_eager_execution()  # graphs and sessions; the main README says why
+task = cluster.Task.from_flags("worker", DEFAULTS)
+flags = task.flags
+images.check(flags)
+network = {"cnn": cnn, "xception": xception}[flags.model]
+
+# 2. This task's server: the tasks talk to each other through their servers.
+server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
+images.fetch(task, server)  # the chief downloads the data, once; the others wait
+
+# 3. Parameters w~, moving statistics, and global_step, the count of the updates: on the ps.
+with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
+    params, moving = network.create(flags, images.CLASSES)
+    global_step = tf.train.get_or_create_global_step()
+
+with tf.device(task.device):
+    # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that take a new batch.
+    next_batch = images.batches(flags, worker=task.index, workers=flags.workers)
+    x, labels, waited = progress.timed(next_batch)
+
+    # 5. The scheme. Pull w <- w~; pulled_at: global_step just before; staleness: number - pulled_at
+    w, pulled_at = copies.pull(params, global_step)
+    logits, statistics = network.predict(w, x)
+    loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)  # the mean of the batch
+    grads = tf.gradients(loss + network.weight_decay(w), w)
+    # Gradients and statistics make one transfer: the same values, now on the ps.
+    arrived = copies.send([*grads, *statistics], [*params, *moving])
+grads, statistics = arrived[: len(params)], arrived[len(params) :]
+
+# Push, once all have arrived.
+# First global_step grows by 1 (number: its value before), then the update below is applied. At
+# --steps it stays as it is: nothing is applied, and this worker's loop ends.
+with session.next_update(global_step, flags, after=arrived) as number:
+    step, averages = update.apply(flags, number, params, grads, moving, statistics)
+
+# For TensorBoard, once a second
+tf.summary.scalar("learning_rate", update.rate(flags, number))
+tf.summary.image("distorted", x, max_outputs=4)
+
+# 6. The monitored session: worker 0 initialises w~, others wait; each step goes to the events file.
+with session.training(
+    task, server, step, loss=loss, number=number, pulled_at=pulled_at,
+    evaluate=evaluation.measures(flags, network, averages, moving, global_step),
+    test=images.load(flags, "test"),
+    hooks=[progress.Progress(task, number, loss, waited)],
+) as sess:  # fmt: skip
+    while not sess.should_stop():  # 7. The loop
+        sess.run(step)  # one step: pull, fresh batch, gradient, push

@@ -1,0 +1,621 @@
+"""CIFAR-10: input, networks, updates and what is kept for evaluation, against NumPy and Keras."""
+
+import argparse
+import hashlib
+import importlib
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+from conftest import ROOT, copy_example, environment, initialise, kill_and_see_it_back, reach
+from machine import seconds
+from test_data import Server, cifar_batch, one_sentence, tar
+
+from common import data
+from common.datasets import download
+
+FOLDER = ROOT / "CIFAR-10"
+sys.path.insert(0, str(FOLDER))
+cnn, images, progress, xception = map(
+    importlib.import_module, ("cnn", "images", "progress", "xception")
+)
+sys.path.remove(str(FOLDER))
+tf.disable_eager_execution()
+
+SMALL = ("--data", "synthetic", "--model", "xception", "--width", 0.01, "--image_size", 24,
+         "--batch_size", 8)  # fmt: skip
+RNG = np.random.default_rng(0)
+
+
+def flags(**changed) -> argparse.Namespace:
+    usual = {"data": "synthetic", "model": "cnn", "image_size": 71, "width": 0.25, "seed": 0,
+             "batch_size": 32, "log_frequency": 20, "decay_steps": 300, "delay": None,
+             "data_url": None, "steps_per_execution": 1}  # fmt: skip
+    return argparse.Namespace(**usual | changed)
+
+
+def evaluated(make, **feed):
+    """The values of the tensors that `make` returns, of arrays, in a new graph."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        made = make(**{name: tf.constant(value) for name, value in feed.items()})
+        session.run(tf.global_variables_initializer())
+        return session.run(made)
+
+
+# The networks
+
+
+def count(shapes) -> int:
+    return sum(math.prod(shape) for shape in shapes)
+
+
+def test_xception_has_the_published_parameters():
+    params, normalised = xception.shapes(1000, 1.0)
+    trained = count(shape for shape, _ in params)
+    assert trained == 22_855_952
+    assert trained + 2 * sum(normalised) == 22_910_480
+
+
+def test_the_cnn_has_the_tutorials_parameters():
+    """Two convolutions, two poolings by 2, 24 x 24 images: written out."""
+    by_hand = (5 * 5 * 3 + 1) * 64 + (5 * 5 * 64 + 1) * 64
+    by_hand += (6 * 6 * 64 + 1) * 384 + (384 + 1) * 192 + (192 + 1) * 10
+    assert by_hand == 1_068_298
+    with tf.Graph().as_default():
+        params, moving = cnn.create(flags(), 10)
+        assert (count(p.shape.as_list() for p in params), moving) == (by_hand, [])
+
+
+@pytest.mark.parametrize("width", [0.01, 0.25, 0.5, 1, 1.5])
+def test_the_width_gives_whole_channels(width):
+    for channels in (32, 64, 128, 256, 728, 1024, 1536, 2048):
+        scaled = xception.scaled(channels, width)
+        assert isinstance(scaled, int) and scaled % 8 == 0 and scaled >= 8
+        assert abs(scaled - width * channels) <= 4 or scaled == 8
+    params, normalised = xception.shapes(10, width)
+    assert params[-1] == ([10], 0.0) and len(params) == 156 and len(normalised) == 40
+
+
+def test_the_cnn_starts_as_in_the_tutorial():
+    with tf.Graph().as_default(), tf.Session() as session:
+        params, _ = cnn.create(flags(seed=3), 10)
+        session.run(tf.global_variables_initializer())
+        values = session.run(params)
+    for weights, deviation in zip(values[0::2], (0.05, 0.05, 0.04, 0.04, 1 / 192), strict=True):
+        assert np.abs(weights).max() <= 2 * deviation * 1.0001  # a truncated normal distribution
+        assert weights.std() == pytest.approx(0.88 * deviation, rel=0.05)
+    for biases, start in zip(values[1::2], (0, 0.1, 0.1, 0.1, 0), strict=True):
+        np.testing.assert_array_equal(biases, np.full_like(biases, start))
+
+
+def convolved(x, filters):
+    """A 5x5 convolution with zeros at the edges, in NumPy."""
+    x = np.pad(x, [(0, 0), (2, 2), (2, 2), (0, 0)])
+    side = x.shape[1] - 4
+    return sum(x[:, i : i + side, j : j + side] @ filters[i, j] for i in range(5) for j in range(5))
+
+
+def pooled(x):
+    """The largest of 3x3 at every second position; beyond the right and lower edge is nothing."""
+    x = np.pad(x, [(0, 0), (0, 1), (0, 1), (0, 0)], constant_values=-np.inf)
+    ends = x.shape[1] - 2
+    parts = [x[:, i : i + ends : 2, j : j + ends : 2] for i in range(3) for j in range(3)]
+    return np.max(parts, axis=0)
+
+
+def locally_normalised(x):
+    squares = np.pad(x**2, [(0, 0), (0, 0), (0, 0), (4, 4)])
+    total = sum(squares[..., i : i + x.shape[-1]] for i in range(9))
+    return x / (1 + 0.001 / 9 * total) ** 0.75
+
+
+def test_the_cnn_computes_what_the_tutorials_does():
+    def make(x):
+        params, _ = cnn.create(flags(), 10)
+        logits, statistics = cnn.predict(params, 30 * x)  # so that the normalisation matters
+        decay = tf.gradients(cnn.weight_decay(params), params)
+        assert statistics == []
+        return params, logits, [decay[4], decay[6]], [d is None for d in decay]
+
+    x = RNG.normal(size=(3, 24, 24, 3)).astype(np.float32)
+    params, logits, decay, without = evaluated(make_bools(make), x=x)
+    h = locally_normalised(pooled(np.maximum(convolved(30 * x, params[0]) + params[1], 0)))
+    h = pooled(locally_normalised(np.maximum(convolved(h, params[2]) + params[3], 0)))
+    h = h.reshape(3, -1)
+    for i in (4, 6):
+        h = np.maximum(h @ params[i] + params[i + 1], 0)
+    np.testing.assert_allclose(logits, h @ params[8] + params[9], rtol=1e-3, atol=1e-4)
+    for gradient, i in zip(decay, (4, 6)):  # of 0.004 |w|^2 / 2
+        np.testing.assert_allclose(gradient, 0.004 * params[i], rtol=1e-5)
+    assert list(without) == [i not in (4, 6) for i in range(10)]
+
+
+def make_bools(make):
+    """Python's booleans as constants, to be fetched."""
+
+    def made(**tensors):
+        *rest, bools = make(**tensors)
+        return *rest, tf.constant(bools)
+
+    return made
+
+
+def test_batch_normalisation_in_training_and_in_evaluation():
+    """In training by the batch's mean and variance, which are returned; in evaluation by the moving
+    ones: an image's result no longer depends on its company."""
+    options = flags(width=0.01)
+
+    def make(x):
+        params, moving = xception.create(options, 10)
+        together, statistics = xception.predict(params, x)
+        alone, _ = xception.predict(params, x[:1])
+        shifted = [m + 0.5 for m in moving]
+        known, none = xception.predict(params, x, shifted)
+        known_alone, _ = xception.predict(params, x[:1], shifted)
+        other, _ = xception.predict(params, x, moving)
+        assert none == []
+        for statistic, variable in zip(statistics, moving, strict=True):
+            assert statistic.shape == variable.shape and not variable.trainable
+        assert [m.op.name.rpartition("_")[0] for m in moving[:2]] == [
+            "moving_mean", "moving_variance"]  # fmt: skip
+        return params[0], statistics[:2], together, alone, known, known_alone, other
+
+    x = RNG.normal(size=(4, 24, 24, 3)).astype(np.float32)
+    filters, (mean, variance), together, alone, known, known_alone, other = evaluated(make, x=x)
+    first = np.stack([  # 3x3 at every second position
+        sum(x[:, i + a, j + b] @ filters[a, b] for a in range(3) for b in range(3))
+        for i in range(0, 22, 2) for j in range(0, 22, 2)])  # fmt: skip
+    np.testing.assert_allclose(mean, first.mean(axis=(0, 1)), atol=1e-5)
+    np.testing.assert_allclose(variance, first.var(axis=(0, 1)), rtol=1e-4)
+    assert np.abs(together[0] - alone[0]).max() > 1e-3
+    np.testing.assert_allclose(known[0], known_alone[0], rtol=1e-4, atol=1e-6)
+    assert np.abs(known - other).max() > 1e-3
+
+
+KERAS = """
+import argparse, os, sys
+import numpy as np
+import tensorflow as tf
+import xception
+
+shapes, normalised = xception.shapes(10, 1.0)
+rng = np.random.default_rng(0)
+params = [rng.normal(size=s).astype("f") * (0.05 if len(s) > 1 else 0.1) + (len(s) == 1)
+          for s, _ in shapes]
+moving = []
+for channels in normalised:
+    moving.append(rng.normal(size=channels).astype("f") * 0.1)
+    moving.append(rng.uniform(0.5, 2, channels).astype("f"))
+model = tf.keras.applications.Xception(
+    weights=None, input_shape=(71, 71, 3), classes=10, classifier_activation=None)
+assert model.count_params() == sum(map(np.size, params + moving))
+# Keras names the layers after blocks; the convolutions beside blocks 2, 3, 4, 13 are numbered.
+beside = iter([l for l in model.layers if type(l).__name__ == "Conv2D" and "block" not in l.name])
+beside_bn = iter([l for l in model.layers
+                  if type(l).__name__ == "BatchNormalization" and "block" not in l.name])
+names = ("block1_conv1", "block1_conv2")
+pairs = [(model.get_layer(name), model.get_layer(name + "_bn")) for name in names]
+for block in range(2, 15):
+    if block in (2, 3, 4, 13):
+        pairs.append((next(beside), next(beside_bn)))
+    for i in range(1, 4 if 5 <= block <= 12 else 3):
+        name = f"block{block}_sepconv{i}"
+        pairs.append((model.get_layer(name), model.get_layer(name + "_bn")))
+p, m = iter(params), iter(moving)
+for layer, normalisation in pairs:
+    layer.set_weights([next(p) for _ in layer.get_weights()])
+    normalisation.set_weights([next(p), next(p), next(m), next(m)])
+model.get_layer("predictions").set_weights([next(p), next(p)])
+assert next(p, None) is None and next(m, None) is None
+x = rng.normal(size=(2, 71, 71, 3)).astype("f")
+theirs = model(x, training=False).numpy()
+ours, _ = xception.predict(params, tf.constant(x), moving)
+print("apart", np.abs(ours.numpy() - theirs).max() / np.abs(theirs).max())
+"""
+
+
+@pytest.mark.slow("builds Keras' Xception")
+def test_xception_computes_what_keras_does():
+    """Its own network, with our parameters and moving statistics, at width 1."""
+    done = subprocess.run(
+        [sys.executable, "-c", KERAS], capture_output=True, text=True,
+        env=environment(PYTHONPATH=f"{ROOT}{os.pathsep}{FOLDER}"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert float(re.search(r"apart (\S+)", done.stdout)[1]) < 1e-3
+
+
+# The input
+
+
+def test_the_data_have_cifars_shape():
+    for name in ("digits", "synthetic"):
+        for part in ("train", "test"):
+            x, labels = images.load(flags(data=name), part)
+            assert (x.dtype, x.shape[1:], labels.dtype) == (np.uint8, (32, 32, 3), np.int64)
+            assert len(x) == len(labels) and set(labels) == set(range(10)) and x.std() > 30
+    whole, labels = images.load(flags(data="digits"), "train")
+    small, _ = data.load(flags(data="digits"), "train")
+    np.testing.assert_array_equal(whole[:, 4:28:3, 4:28:3, 1], np.rint(255 * small))
+    assert not whole[:, :4].any() and not whole[:, :, 28:].any()  # the frame
+    for k in (0, 1):
+        own, own_labels = images.load(flags(data="digits"), "train", k, 2)
+        np.testing.assert_array_equal(own, whole[k::2])
+        np.testing.assert_array_equal(own_labels, labels[k::2])
+
+
+def test_distortions_are_the_tutorials():
+    """Each result is one of the 81 crops, or its mirror image, with another contrast; brightness is
+    the same for all pixels, and standardising takes it away."""
+    image = RNG.integers(0, 256, (32, 32, 3), np.uint8)
+    image[..., 0] //= 2  # the channels' means differ, which shows the contrast
+    image[..., 2] = image[..., 2] // 2 + 128
+    number = 300
+    with tf.Graph().as_default(), tf.Session() as session:
+        seeds = tf.stack([tf.zeros([number], tf.int64), tf.range(number, dtype=tf.int64)], axis=1)
+        made = tf.map_fn(lambda seed: images.distorted(tf.constant(image), seed), seeds,
+                         fn_output_signature=tf.float32)  # fmt: skip
+        results, again = session.run([made, images.distorted(tf.constant(image), seeds[5])])
+    np.testing.assert_array_equal(results[5], again)
+    windows = {}
+    for top in range(9):
+        for left in range(9):
+            crop = image[top : top + 24, left : left + 24].astype(float)
+            windows[top, left, False], windows[top, left, True] = crop, crop[:, ::-1]
+    keys = list(windows)
+    centred = np.stack([w - w.mean(axis=(0, 1)) for w in windows.values()]).reshape(162, -1)
+    centred /= np.linalg.norm(centred, axis=1, keepdims=True)
+    seen, factors = [], []
+    for result in results:
+        np.testing.assert_allclose([result.mean(), result.std()], [0, 1], atol=1e-3)
+        y = (result - result.mean(axis=(0, 1))).ravel()
+        match = centred @ y / np.linalg.norm(y)
+        assert match.max() > 0.9999 and np.sum(match > 0.9) == 1
+        key = keys[match.argmax()]
+        seen.append(key)
+        x = windows[key]
+        slope = y @ (x - x.mean(axis=(0, 1))).ravel() / np.sum((x - x.mean(axis=(0, 1))) ** 2)
+        means = (result.mean(axis=(0, 1)), x.mean(axis=(0, 1)))
+        scale = (means[0][2] - means[0][0]) / (means[1][2] - means[1][0])
+        factors.append(slope / scale)
+    assert {top for top, _, _ in seen} == {left for _, left, _ in seen} == set(range(9))
+    assert 0.35 < np.mean([mirrored for *_, mirrored in seen]) < 0.65
+    assert 0.199 < min(factors) < 0.3 and 1.7 < max(factors) < 1.801
+    offsets = np.array([key[:2] for key in seen], float)
+    draws = np.column_stack([offsets, [key[2] for key in seen], factors])
+    correlations = np.corrcoef(draws.T) - np.eye(4)
+    assert np.abs(correlations).max() < 0.25  # each is drawn for itself
+
+
+def test_evaluation_sees_the_standardised_centre():
+    x = RNG.integers(0, 256, (5, 32, 32, 3), np.uint8)
+    found = evaluated(lambda x: images.central(data.scaled(x)), x=x)
+    centre = x[:, 4:28, 4:28].astype(float)
+    mean, std = (f(centre, axis=(1, 2, 3), keepdims=True) for f in (np.mean, np.std))
+    np.testing.assert_allclose(found, (centre - mean) / std, atol=1e-4)
+
+
+def dealt(monkeypatch, epochs: int, worker: int, workers: int, **changed) -> np.ndarray:
+    """[epochs, shard]: in which order a pipeline deals out examples that are numbered by label."""
+    x, numbers = np.zeros((60, 32, 32, 3), np.uint8), np.arange(60)
+    monkeypatch.setattr(images, "load", lambda f, p, k, n: (x[k::n], numbers[k::n]))
+    with tf.Graph().as_default(), tf.Session() as session:
+        batch = images.batches(flags(batch_size=10, **changed), worker, workers)()
+        initialise(session)
+        labels = [session.run(batch) for _ in range(epochs * 60 // workers // 10)]
+    size = changed.get("image_size", 24)
+    assert {images.shape for images, _ in labels} == {(10, size, size, 3)}
+    return np.concatenate([labels for _, labels in labels]).reshape(epochs, -1)
+
+
+def test_every_epoch_deals_out_the_workers_shard_in_a_new_order(monkeypatch):
+    epochs = dealt(monkeypatch, 3, 1, 2)
+    np.testing.assert_array_equal(np.sort(epochs), [np.arange(1, 60, 2)] * 3)
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+    np.testing.assert_array_equal(dealt(monkeypatch, 3, 1, 2), epochs)
+    assert not np.array_equal(dealt(monkeypatch, 3, 1, 2, seed=1), epochs)
+    dealt(monkeypatch, 1, 0, 2, model="xception", image_size=40)  # enlarged
+
+
+def test_the_wait_for_data_is_measured():
+    """Each element takes 50 ms to make, and nothing else happens: all that time is waited."""
+
+    def waited(pause: float) -> float:
+        def slow(k):
+            with tf.control_dependencies(
+                [tf.numpy_function(lambda: __import__("time").sleep(pause), [], [])]
+            ):
+                return tf.fill([2, 3], tf.cast(k, tf.float32)), tf.zeros([2], tf.int64)
+
+        with tf.Graph().as_default(), tf.Session() as session:
+            dataset = tf.data.Dataset.range(10**6).map(slow)
+            x, _, total = progress.timed(data.pipeline(dataset, flags()))
+            initialise(session)
+            found = [session.run([x, total]) for _ in range(12)]
+        assert [values[0, 0] for values, _ in found] == list(range(12))
+        totals = [total for _, total in found]
+        assert totals == sorted(totals) and totals[0] >= 0
+        return totals[-1]
+
+    assert waited(0.05) >= 0.5
+    assert waited(0.0) < 0.25 * seconds(1)
+
+
+def test_the_line_that_a_worker_prints(monkeypatch, capsys):
+    """At every multiple of --log_frequency of all workers' updates, of what happened since then."""
+    options = flags(batch_size=16, log_frequency=10)
+    hook = progress.Progress(argparse.Namespace(flags=options, name="worker 1"), None, None, None)
+    clock = iter(range(100, 200))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))  # a second for each step
+    hook.after_create_session(None, None)
+    for number in range(0, 24, 3):  # every third update is this worker's: 1, 4, 7, 10, ...
+        values = {"number": number, "loss": 2.5, "waited": 0.1 * number / 3}
+        hook.after_run(None, argparse.Namespace(results=values))
+    hook.end(None)
+    expected = "16.0 examples/sec  1.000 sec/batch  waiting for data 10.0%"
+    assert capsys.readouterr().out.splitlines() == [
+        f"> [worker 1] step 10  loss 2.5  {expected}",
+        f"> [worker 1] step 22  loss 2.5  {expected}",
+        f"> [worker 1] in all  {expected}",
+    ]
+
+
+# The flags, and the data
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"batch_size": 0}, ("--batch_size 0", "1 or more")),
+        ({"log_frequency": 0}, ("--log_frequency 0", "1 or more")),
+        ({"decay_steps": -1}, ("--decay_steps -1", "1 or more")),
+        ({"width": 0.0}, ("--width 0", "above 0")),
+        ({"width": 5.0}, ("--width 5", "at most 4")),
+        ({"image_size": 8}, ("--image_size 8", "from 24")),
+    ],
+)
+def test_a_mistake_in_a_flag_ends_in_one_sentence(capsys, changed, words):
+    images.check(flags())
+    with pytest.raises(SystemExit) as ended:
+        images.check(flags(**changed))
+    assert ended.value.code == 2
+    one_sentence(capsys.readouterr().err, *words)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("--data", "mnist"), ("--data", "cifar10, digits, synthetic", "'mnist'")),
+        (("--model", "mlp"), ("--model", "cnn, xception", "'mlp'")),
+        (("--scheme", "both"), ("--scheme", "asynchronous, synchronous", "'both'")),
+        ((), ("cannot download", "--data_url", "--data digits", "--data synthetic")),
+    ],
+)
+def test_one_sentence_on_the_command_line(tmp_path, given, words):
+    """Without flags it wants CIFAR-10; here without a network."""
+    command = ["bash", str(FOLDER / "run.sh"), "--results", str(tmp_path / "results"), *given]
+    env = environment(DATA_DIR=str(tmp_path / "cache"))
+    if not given:
+        command += ["--data_url", "http://127.0.0.1:9"]  # nobody serves there
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=seconds(60))
+    assert done.returncode == 2
+    one_sentence(done.stderr, *words)
+
+
+# Runs
+
+
+def recorded(to):
+    """A copy of the example in which workers write what they push, with the update's number."""
+    scripts = {}
+    for name, number, pushed in (("worker", "number", "arrived"), ("synchronous", "token", "sent")):
+        source = (FOLDER / f"{name}.py").read_text()
+        (line,) = re.findall(r"^        sess\.run\(step\).*$", source, re.M)
+        source = source.replace("import os\n", "import os\nimport numpy as np\n", 1)
+        source = source.replace(
+            line,
+            f"        n, *values = sess.run([step, {number}, *{pushed}])[1:]\n"
+            f'        np.savez(f"{{flags.results}}/push-{{n}}-{{task.index}}.npz", *values)',
+        )
+        push = "step = rounds.push([*grads, *statistics], token)"
+        assert name == "worker" or source.count(push) == 1
+        scripts[name] = source.replace(push, f"sent = [*grads, *statistics]\n    {push}")
+    return copy_example("CIFAR-10", to, **scripts)
+
+
+def checkpoint(folder) -> dict[str, np.ndarray]:
+    reader = tf.train.load_checkpoint(str(folder / "checkpoints"))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def network_of(model: str):
+    return {"cnn": cnn, "xception": xception}[model]
+
+
+SCHEMES = [
+    ("asynchronous", "xception"),
+    pytest.param("synchronous", "xception", marks=pytest.mark.slow("the other scheme")),
+    pytest.param("asynchronous", "cnn", marks=pytest.mark.slow("the other network")),
+]
+
+
+@pytest.mark.parametrize(("scheme", "model"), SCHEMES)
+def test_a_run_matches_its_formula(run, tmp_path, scheme, model):
+    """Parameters, their average and the moving statistics: replayed from what was pushed. And what
+    the run says of the test set comes from the averages and the moving statistics."""
+    steps, rate, decay_steps = 40, 0.05, 25
+    root = recorded(tmp_path / "mine")
+    finished = run("CIFAR-10", *SMALL, "--model", model, "--steps", steps, "--learning_rate", rate,
+                   "--decay_steps", decay_steps, "--scheme", scheme, "--log_frequency", 10,
+                   root=root)  # fmt: skip
+    summary = finished.summary
+    assert summary["global_step"] == steps
+    options = argparse.Namespace(**summary["flags"])
+    network = network_of(model)
+    with tf.Graph().as_default(), tf.Session() as session:
+        made = network.create(options, 10)
+        session.run(tf.global_variables_initializer())
+        w, moving = session.run(made)
+        names = [[variable.op.name for variable in part] for part in made]
+    average = w
+    for number in range(steps):
+        pushed = []
+        for path in sorted(finished.results.glob(f"push-{number}-*.npz")):
+            with np.load(path) as file:
+                pushed.append([file[name] for name in file.files])
+        assert len(pushed) == (2 if scheme == "synchronous" else 1)
+        push = [np.mean(parts, axis=0) for parts in zip(*pushed)]
+        eta = rate * 0.1 ** (number // decay_steps)
+        w = [p - eta * g for p, g in zip(w, push)]
+        a, d = (min(limit, (1 + number) / (10 + number)) for limit in (0.9999, 0.99))
+        average = [a * old + (1 - a) * p for old, p in zip(average, w)]
+        moving = [d * m + (1 - d) * s for m, s in zip(moving, push[len(w) :], strict=True)]
+
+    saved = checkpoint(finished.results)
+    shadows = [f"{name}/ExponentialMovingAverage" for name in names[0]]
+    for name, value in zip([*names[0], *shadows, *names[1]], [*w, *average, *moving], strict=True):
+        np.testing.assert_allclose(saved[name], value, rtol=2e-4, atol=2e-5, err_msg=name)
+    for name, value in zip(names[0], finished.parameters, strict=True):
+        np.testing.assert_array_equal(saved[name], value)
+    largest = max(np.abs(a - p).max() for a, p in zip(average, w))
+    assert largest > 3e-4  # the average is not the newest
+
+    # Evaluation
+    x, labels = images.load(options, "test")
+    with tf.Graph().as_default(), tf.Session() as session:
+        shown = images.sized(images.central(tf.constant(x, tf.float32) / 255), options)
+        known = [saved[name] for name in names[1]]
+        outputs = [
+            network.predict([saved[name] for name in part], shown, statistics)[0]
+            for part, statistics in ((shadows, known), (names[0], known), (shadows, None))
+        ]
+        averaged, newest, by_batch = session.run(outputs)
+    assert summary["test_accuracy"] == pytest.approx(
+        np.mean(averaged.argmax(1) == labels), abs=3e-3
+    )
+    without = summary["test_accuracy_without_average"]
+    assert without == pytest.approx(np.mean(newest.argmax(1) == labels), abs=3e-3)
+    assert summary["test_loss"] == pytest.approx(cross_entropy(averaged, labels), rel=2e-4)
+    if model == "xception":
+        # With the batch's statistics it would have measured something else.
+        loss, share = cross_entropy(by_batch, labels), np.mean(by_batch.argmax(1) == labels)
+        same = summary["test_loss"] == pytest.approx(loss, rel=4e-4)
+        assert not (same and summary["test_accuracy"] == pytest.approx(share, abs=6e-3))
+    keeps_the_contract(finished, scheme)
+
+
+def cross_entropy(output, labels) -> float:
+    output = output - output.max(axis=1, keepdims=True)
+    logs = output - np.log(np.exp(output).sum(axis=1, keepdims=True))
+    return -logs[np.arange(len(labels)), labels].mean()
+
+
+def keeps_the_contract(finished, scheme) -> None:
+    summary = finished.summary
+    assert summary["examples"] == summary["global_step"] * 8 * (1 + (scheme == "synchronous"))
+    line = r"^\[worker [01]\] step \d+  loss [\d.e-]+  [\d.]+ examples/sec  [\d.]+ sec/batch  "
+    line += r"waiting for data [\d.]+%$"
+    assert re.search(line, finished.output, re.M)
+    for k in (0, 1):
+        assert f"[worker {k}] in all" in finished.output
+        steps = re.findall(rf"^\[worker {k}\] step (\d+) .*examples/sec", finished.output, re.M)
+        tens = [int(step) // 10 for step in steps]
+        assert tens == sorted(set(tens)) and tens  # each multiple of --log_frequency once
+    tags = set()
+    for path in (finished.results / "tensorboard").glob("*/events*"):
+        for event in tf.train.summary_iterator(str(path)):
+            tags |= {value.tag for value in event.summary.value}
+    assert any(tag.startswith("distorted") for tag in tags) and "learning_rate" in tags
+    assert (finished.results / "curves.png").is_file()
+
+
+@pytest.mark.slow("a run that learns")
+def test_it_learns_the_synthetic_pictures(run):
+    finished = run("CIFAR-10", "--data", "synthetic", "--steps", 300, "--batch_size", 16,
+                   "--learning_rate", 0.02, "--decay_steps", 250)  # fmt: skip
+    assert finished.summary["test_accuracy"] > 0.9
+
+
+@pytest.mark.slow("waits until killed tasks are back")
+@pytest.mark.parametrize("scheme", ["asynchronous", "synchronous"])
+def test_killed_tasks_come_back(start, scheme):
+    """The averages and the moving statistics, too: they are in the checkpoint."""
+    delay = seconds(0.02)
+    process, where = start("CIFAR-10", *SMALL, "--steps", 600, "--delay", f"0:{delay},1:{delay}",
+                           "--learning_rate", 0.01, "--scheme", scheme)  # fmt: skip
+    reach(where, 60)
+    for job, index in (("worker", 1), ("worker", 0), ("ps", 0)):
+        kill_and_see_it_back(where, job, index)
+    output, _ = process.communicate(timeout=seconds(120))
+    assert process.returncode == 0, output
+    summary = json.loads((where / "summary.json").read_text())
+    assert summary["global_step"] == 600
+    assert [task["restarts"] for task in summary["tasks"]] == [1, 1, 1]
+    saved = checkpoint(where)
+    assert np.abs(saved["moving_mean_0"]).max() > 1e-3
+    assert np.abs(saved["moving_variance_0"] - 1).max() > 0.01
+
+
+def by_hand(folder, job, index, tmp_path, *more, **env):
+    """As the classic trainers are started: from inside the folder."""
+    command = [sys.executable, "main.py", f"--job_name={job}", f"--task_index={index}", *more,
+               "--results", str(tmp_path / f"{job}-{index}"),
+               "--timeout", str(seconds(60))]  # fmt: skip
+    return subprocess.Popen(command, cwd=folder, text=True, env=environment(**env),
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT)  # fmt: skip
+
+
+TASKS = [("ps", 0), ("worker", 0), ("worker", 1)]
+
+
+@pytest.mark.slow("tasks started by hand")
+@pytest.mark.parametrize("scheme", ["asynchronous", "synchronous"])
+def test_the_three_classic_commands(tmp_path, monkeypatch, scheme):
+    """The chief downloads CIFAR-10, here a small one; the other worker waits, and both train."""
+    x = RNG.integers(0, 256, (240, 32, 32, 3), np.uint8)
+    labels = np.arange(240) % 10
+    names = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
+    archive = tar({f"cifar-10-batches-bin/{name}": cifar_batch(x[i::6], labels[i::6])
+                   for i, name in enumerate(names)})  # fmt: skip
+    root = copy_example("CIFAR-10", tmp_path / "mine")
+    code = root / "common" / "datasets" / "download.py"
+    ((published, size),) = download.SOURCES["cifar10"][1].values()
+    own = f'"{hashlib.md5(archive).hexdigest()}", {len(archive)}'
+    code.write_text(code.read_text().replace(f'"{published}", {size:_}', own))
+    server = Server()
+    server.bodies["/cifar-10-binary.tar.gz"] = archive
+    try:
+        env = {"DATA_DIR": str(tmp_path / "cache"), "no_proxy": "127.0.0.1"}
+        more = ["--data_url", server.url, "--steps", "20", "--batch_size", "4", "--scheme", scheme]
+        tasks = [by_hand(root / "CIFAR-10", job, i, tmp_path, *more, **env) for job, i in TASKS]
+        outputs = [task.communicate(timeout=seconds(90))[0] for task in tasks]
+    finally:
+        server.close()
+    assert [task.returncode for task in tasks] == [0, 0, 0], "\n".join(outputs)
+    assert server.asked == ["/cifar-10-binary.tar.gz"]
+    assert "downloading" in outputs[1] and "downloading" not in outputs[2]
+    assert "test accuracy" in outputs[1] and "examples/sec" in outputs[2]
+    assert (tmp_path / "worker-0" / "parameters.npz").is_file()
+
+
+def test_main_passes_mistakes_on(tmp_path):
+    """To the script that names them; whatever Python finds, common/ is found from inside."""
+    for given, words in (
+        (["--job_name=master"], ("--job_name", "master")),
+        (["--job_name=worker", "--scheme=none"], ("--scheme", "'none'")),
+        (["--job_name=worker", "--task_index=7"], ("there is no worker 7",)),
+    ):
+        env = environment()
+        env.pop("PYTHONPATH", None)
+        done = subprocess.run([sys.executable, "main.py", *given], cwd=FOLDER, env=env,
+                              capture_output=True, text=True)  # fmt: skip
+        assert done.returncode == 2
+        for word in words:
+            assert word in done.stderr.strip().splitlines()[-1]
