@@ -1,0 +1,89 @@
+"""What the one client of in-graph replication has to do: CPU time, bytes, the size of its graph.
+
+`with Cost(task) as cost`, made before the graph is; `cost.step()` after each call of the session.
+It leaves `client.json` in the results and a line on the screen.
+"""
+
+import json
+import os
+import socket
+import struct
+import threading
+import time
+from pathlib import Path
+
+import tensorflow.compat.v1 as tf
+
+from common.training import results
+
+SOON = 0.05  # seconds between two looks
+
+
+class Cost:
+    """Measures this process from the end of its first step on: what comes before is start-up.
+
+    Evaluations and checkpoints are included. With several threads, a step is one replica's.
+    """
+
+    def __init__(self, task):
+        self._task, self._lock = task, threading.Lock()
+        self._began = time.process_time()
+        self._steps, self._due, self._looks = 0, 0.0, []
+        self._sockets: dict[str, tuple[int, int]] = {}
+
+    def __enter__(self) -> "Cost":
+        """The graph is complete, apart from what `session.training` adds."""
+        self._built = time.process_time() - self._began
+        return self
+
+    def step(self) -> None:
+        with self._lock:
+            self._steps += self._task.flags.steps_per_execution
+            if time.monotonic() > self._due:
+                self._due = time.monotonic() + SOON
+                found = time.perf_counter(), time.process_time(), *self._bytes()
+                self._looks[1:] = [(self._steps, *found)]  # the first one and the last one
+
+    def _bytes(self) -> tuple[float, float]:
+        """Sent and received through this process's TCP sockets so far; NaN if only Linux knows."""
+        for link in Path("/proc/self/fd").glob("*"):
+            try:
+                name = os.readlink(link)
+                if name.startswith("socket:"):
+                    with socket.socket(fileno=os.dup(int(link.name))) as found:
+                        info = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+                    # tcpi_bytes_acked and tcpi_bytes_received; a closed socket keeps its last ones
+                    self._sockets[name] = struct.unpack_from("QQ", info, 120)
+            except (OSError, struct.error):  # gone by now, or of another kind
+                continue
+        if not self._sockets:
+            return float("nan"), float("nan")
+        return tuple(map(sum, zip(*self._sockets.values())))
+
+    def __exit__(self, *exception) -> None:
+        # No last look here: the session has ended, with one more evaluation and checkpoint.
+        if exception[0] or not self._task.is_chief or len(self._looks) < 2:
+            return
+        first, last = self._looks[0], self._looks[-1]
+        steps, seconds, cpu, sent, received = (b - a for a, b in zip(first, last))
+        graph = tf.get_default_graph().as_graph_def()
+        found = {
+            "replicas": self._task.flags.workers, "steps": steps,
+            "steps_per_second": steps / seconds, "cpu_per_step": cpu / steps,
+            "sent_per_step": sent / steps, "received_per_step": received / steps,
+            "nodes": len(graph.node), "graph_bytes": graph.ByteSize(),
+            "build_seconds": self._built,
+        }  # fmt: skip
+        self._leave({key: None if value != value else value for key, value in found.items()})
+
+    def _leave(self, found: dict) -> None:
+        folder, through = Path(self._task.flags.results), "bytes unknown (only Linux tells)"
+        text = json.dumps(found, indent=2) + "\n"
+        results.write(folder / "client.json", lambda file: file.write(text.encode()))
+        if found["sent_per_step"] is not None:
+            kb = (found[key] / 1e3 for key in ("sent_per_step", "received_per_step"))
+            through = "{:,.1f} kB sent, {:,.1f} kB received".format(*kb)
+        cpu, built = 1e3 * found["cpu_per_step"], found["build_seconds"]
+        line = f"client: {cpu:.2f} ms of CPU and {through} per step; graph of {found['nodes']:,} "
+        line += f"nodes, built in {built:.1f} s of CPU"
+        print(f"> {line}", flush=True)  # what begins with "> " is also shown by run.sh

@@ -1,0 +1,75 @@
+"""In-graph replication, asynchronous: one client, one graph, and a client thread for each replica.
+
+Each thread repeats this, without waiting for the others. `bash run.sh --mode threads`
+
+    pull   w <- w~, on worker k
+           g = gradient of the mean loss on a fresh mini-batch of its own shard, at w, on worker k
+    push   w~ <- w~ - eta g
+"""
+
+import threading
+
+from common import cluster, copies, data, models, session  # import first: quiet start-up
+import tensorflow.compat.v1 as tf
+
+from cost import Cost  # beside this file: measures what this one client has to do
+
+# Flags and their defaults (--help lists all). --steps: updates by all replicas together.
+DEFAULTS = {"workers": 2, "ps": 1, "steps": 1000, "learning_rate": 0.2, "mode": ("threads",)}
+
+# 1. Who am I? Flags or TF_CONFIG give the addresses of all tasks.
+tf.disable_eager_execution()  # graphs and sessions; the main README says why
+task = cluster.Task.from_flags("chief", DEFAULTS)
+flags = task.flags
+
+# 2. This task's server: the tasks talk to each other through their servers.
+server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
+cost = Cost(task)
+
+# 3. Parameters w~ and global_step, the count of their updates: on the ps, shared by all replicas.
+with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
+    params = models.create(flags)
+    global_step = tf.train.get_or_create_global_step()
+optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
+
+
+def replica(k):
+    """The part of the graph that thread k runs."""
+    # 4. Replica k of n gets examples k, k + n, k + 2n, ...; the chief has the data and sends them.
+    with tf.device(task.device):
+        next_batch = data.batches(flags, worker=k, workers=flags.workers)
+        drawn = next_batch()
+
+    # 5. The scheme, on worker k. Pull: w <- w~, and the gradient there
+    with tf.device(f"/job:worker/task:{k}"):
+        batch = [tf.identity(part) for part in drawn]  # travels from the chief to worker k
+        # beside: the clock that starts "computing" also waits for the batch
+        w, pulled_at = copies.pull(params, global_step, beside=batch)
+        loss, grads = models.gradients(flags.model, w, batch)
+        arrived = copies.send(grads, params)  # the same values, now on the ps
+
+    # Push: w~ <- w~ - eta g, once the gradients have arrived.
+    with session.next_update(global_step, flags, after=arrived) as number:
+        step = optimizer.apply_gradients(zip(arrived, params))
+    return {"step": step, "loss": loss, "number": number, "pulled_at": pulled_at}
+
+
+replicas = [replica(k) for k in range(flags.workers)]
+
+# 6. One session for all threads, with TensorFlow's standard hooks in the first of them.
+with cost, session.training(task, server, **replicas[0], replicas=replicas[1:]) as sess:
+    coordinator = tf.train.Coordinator()
+
+    # 7. The loop of thread k; the first to find --steps updates made stops the others.
+    def loop(k):
+        with coordinator.stop_on_exception():
+            while not (sess.should_stop() or coordinator.should_stop()):
+                sess.run(replicas[k]["step"])
+                cost.step()
+            coordinator.request_stop()
+
+    threads = [threading.Thread(target=loop, args=[k]) for k in range(1, flags.workers)]
+    for thread in threads:
+        thread.start()
+    loop(0)
+    coordinator.join(threads)

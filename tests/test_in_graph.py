@@ -1,0 +1,153 @@
+"""In-graph replication: one client. Against Synchronous-SGD and NumPy, what travels, failures."""
+
+import collections
+import json
+import re
+
+import formulas
+import numpy as np
+import pytest
+from conftest import ROOT, copy_example, kill_and_see_it_back, reach
+from machine import seconds
+from test_replay import EXACT, distance, flat, replayed
+from test_transfers import LOOP, PROBE
+
+from common.launch.example import example_of
+
+EXAMPLE = "In-Graph-Replication"
+EXAMPLES = 1437  # of the digits, for training
+NUMBERS_EACH = 64  # of one of them
+WHOLE = ("--model", "linear", "--batch_size", 0, "--learning_rate", 0.3)  # nothing is random
+
+
+def client(finished) -> dict:
+    return json.loads((finished.results / "client.json").read_text())
+
+
+def assert_cost(finished, batches: int) -> None:
+    """The line on the screen is what `client.json` says, and all data went through the client."""
+    found, n = client(finished), finished.summary["workers"]
+    assert found["replicas"] == n
+    assert 0 < found["steps"] < finished.summary["global_step"]  # from the end of the first step on
+    assert found["cpu_per_step"] > 0 and found["build_seconds"] > 0
+    if found["sent_per_step"] is not None:
+        data = EXAMPLES * (NUMBERS_EACH * 4 + 8) * batches / n  # x float32, labels int64
+        assert data < found["sent_per_step"] < 1.5 * data
+        assert found["received_per_step"] < data / 2  # no gradient, no parameters
+    (line,) = re.findall(r"^client: (.*)$", finished.output, re.M)
+    assert f"{1e3 * found['cpu_per_step']:.2f} ms of CPU" in line
+    assert f"graph of {found['nodes']:,} nodes" in line
+    assert line in (finished.results / "logs" / "chief-0.log").read_text()
+
+
+def probed(mode: str, to):
+    """A copy in which the chief prints what travels in its second step."""
+    source = (ROOT / EXAMPLE / f"{mode}.py").read_text()
+    loop = LOOP if mode == "chief" else "    threads = ["
+    assert source.count(loop) == 1
+    probe = PROBE.replace("sess.run(step", 'sess.run(replicas[0]["step"]')
+    return copy_example(EXAMPLE, to, **{mode: source.replace(loop, probe + loop)})
+
+
+def assert_only_batches_leave_the_chief(finished, replicas) -> None:
+    """Batches from the chief, parameters from the ps, gradients to the ps; nothing to the chief."""
+    log = (finished.results / "logs" / "chief-0.log").read_text()
+    found = collections.Counter(
+        tuple(job + task for job, task in re.findall(r"/job:(\w+)/replica:0/task:(\d+)", line))
+        for line in re.findall(r"^transfer (.*)$", log, re.M)
+    )
+    expected = {}
+    for k in replicas:
+        worker = f"worker{k}"
+        expected |= {("chief0", worker): 2, ("ps0", worker): 1, (worker, "ps0"): 1}  # x and labels
+    assert found == expected
+
+
+def assert_average(run, n: int, **where) -> None:
+    """The same parameters as Synchronous-SGD's, and the results that a run must leave."""
+    flags = (*WHOLE, "--steps", 60, "--workers", n)
+    mine, other = run(EXAMPLE, *flags, **where), run("Synchronous-SGD", *flags)
+    assert distance(flat(mine), flat(other)) < EXACT
+    assert_cost(mine, batches=n)
+    assert mine.summary["staleness"]["max"] == 0
+    jobs = [(task["job"], task["index"]) for task in mine.summary["tasks"]]
+    assert jobs == [("ps", 0), *(("worker", k) for k in range(n)), ("chief", 0)]
+    assert mine.summary["examples"] == 60 * EXAMPLES
+    for k in range(n):
+        events = mine.events(k)
+        assert [event["global_step"] for event in events] == list(range(1, 61))
+        assert all(min(event[key] for key in ("pull", "compute", "push")) > 0 for event in events)
+    if where:
+        assert_only_batches_leave_the_chief(mine, range(n))
+
+
+def test_the_average_of_two_is_synchronous_sgd(run):
+    assert_average(run, 2)
+
+
+@pytest.mark.slow("two more runs")
+def test_the_average_of_three_is_synchronous_sgd(run, tmp_path):
+    assert_average(run, 3, root=probed("chief", tmp_path / "mine"))
+
+
+@pytest.mark.slow("a separate run")
+def test_threads_match_their_formula(run, tmp_path):
+    root = probed("threads", tmp_path / "mine")
+    finished = run(
+        EXAMPLE, *WHOLE, "--steps", 60, "--workers", 3, "--mode", "threads", root=root
+    )  # fmt: skip
+    scheme = formulas.HogWild(finished.summary["flags"], np.zeros(650))
+    assert distance(flat(finished), replayed(finished, scheme)) < EXACT
+    assert finished.summary["staleness"]["max"] > 0  # or staleness was not tested
+    assert_cost(finished, batches=1)
+    assert_only_batches_leave_the_chief(finished, [0])
+
+
+@pytest.mark.slow("a separate run")
+def test_several_steps_in_a_call(run):
+    finished = run(EXAMPLE, *WHOLE, "--steps", 61, "--workers", 3, "--steps_per_execution", 4)
+    scheme, w = formulas.SynchronousSGD(finished.summary["flags"], np.zeros(650)), np.zeros(650)
+    for _ in range(61):
+        w = scheme.round(w)
+    assert distance(flat(finished), w) < EXACT
+
+
+@pytest.mark.slow("a run that sleeps")
+def test_all_wait_for_a_slow_replica(run):
+    delay = seconds(0.05)
+    finished = run(EXAMPLE, "--steps", 40, "--delay", f"1:{delay}")
+    fast, slow = finished.events(0), finished.events(1)
+    assert len(fast) == len(slow) == 40
+    assert all(event["pull"] >= delay for event in slow)  # its batch comes late
+    assert all(event["pull"] + event["compute"] + event["push"] >= delay for event in fast)
+
+
+@pytest.mark.slow("waits until killed tasks are back")
+@pytest.mark.parametrize(("mode", "steps"), [("averaged", 600), ("threads", 1000)])
+def test_killed_tasks_come_back(start, mode, steps):
+    """Worker, ps and chief are killed in turn: nothing restarts at 0, and the run completes."""
+    delay = seconds(0.01)
+    flags = ["--mode", mode, "--steps", steps, "--delay", f"0:{delay},1:{delay}"]
+    process, where = start(EXAMPLE, *flags, "--timeout", seconds(600))
+    reach(where, 50)
+    killed = [(job, kill_and_see_it_back(where, job, index))
+              for job, index in (("worker", 1), ("ps", 0), ("chief", 0))]  # fmt: skip
+    output, _ = process.communicate(timeout=seconds(120))
+    assert process.returncode == 0, output
+    summary = json.loads((where / "summary.json").read_text())
+    restarts = {(task["job"], task["index"]): task["restarts"] for task in summary["tasks"]}
+    assert restarts == {("ps", 0): 1, ("worker", 0): 0, ("worker", 1): 1, ("chief", 0): 1}
+    assert summary["global_step"] == steps and summary["test_accuracy"] > 0.95
+    events = [event for k in (0, 1) for event in reach(where, 1, k)]
+    for _, when in killed:
+        first = min(e["global_step"] for e in events if e["time"] - e["pull"] > when + seconds(0.5))
+        assert first > 20
+    assert (where / "client.json").is_file() and "client: " in output
+
+
+def test_the_modes_have_the_same_defaults():
+    """And each script only its own word of `--mode`, but chief.py, which shows all."""
+    (chief, _), (threads, _) = (
+        example_of(ROOT / EXAMPLE / f"{s}.py") for s in ("chief", "threads")
+    )
+    assert chief == threads | {"mode": ("averaged", "threads")}
