@@ -1,0 +1,137 @@
+"""The learner of an actor-learner system: REINFORCE with a learned baseline (Williams 1992).
+
+Actors (worker.py) play with the policy pi that they have pulled, and put their episodes into the
+learner's queue. The learner repeats:
+
+    take   (o_t, a_t, G_t) of the next batch: observation, action, return from t on; wait if there
+           is none
+    A_t    = G_t - b(o_t)                                how much better than expected it went
+    loss   = mean_t(-A_t log pi(a_t | o_t))              A_t is a constant here
+           + mean_t((G_t - b(o_t))^2)                    of the baseline b, with its own parameters
+    w      <- Adam(w, gradient of the loss)              w: the parameters of pi and b
+
+--episodes: in a batch. --capacity: batches in the queue. --steps: updates, unless the last 100
+episodes reach the mean return --target_return before.
+"""
+
+import math
+
+from common import cluster, fail, gates, models  # import first: quiet start-up
+from common.training import checkpoints, results
+from common.training.events import Events, finish
+import tensorflow.compat.v1 as tf
+
+import cartpole  # beside this file, as is shared
+import shared
+
+# Flags and their defaults (--help lists all). None: a flag that makes no sense here.
+DEFAULTS = {
+    "workers": 2,  # the actors
+    "ps": None,  # the learner keeps the parameters
+    "steps": 2000,  # at most
+    "target_return": 195.0,  # stop when the last 100 episodes have this mean
+    "learning_rate": 0.005,
+    "discount": 0.99,
+    "episodes": 4,  # in a batch
+    "capacity": 4,  # batches in the queue
+    "hidden": 32,
+    "data": ("cartpole",),
+    "model": ("policy",),
+    "batch_size": None,
+    "target_accuracy": None,
+    "steps_per_execution": None,
+}
+
+# 1. Who am I? Flags or TF_CONFIG give the addresses of all tasks.
+tf.disable_eager_execution()  # graphs and sessions; the main README says why
+task = cluster.Task.from_flags("chief", DEFAULTS)
+flags = task.flags
+shared.check(flags)
+
+# 2. This task's server. The filter: the learner's sessions talk to no other task. It need not know
+# whether an actor is there; the actors come to it.
+task.config.device_filters.append(task.device)
+server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
+
+# 3. The parameters, the count of their updates, and the queue: here, shared with the actors.
+policy, baseline, global_step, queue = shared.declare(flags)
+
+with tf.device(task.device):
+    # 4. The data: the oldest batch in the queue. While the queue is empty, this operation waits.
+    batch = queue.dequeue()
+    observations = tf.ensure_shape(batch["observations"], [None, 4])
+    returns_to_go = batch["returns_to_go"]
+    with tf.control_dependencies([returns_to_go]):
+        queued = queue.size()  # how many are left
+
+    # 5. The scheme. A_t = G_t - b(o_t), then the two losses, then Adam; Adam's memory is here, too.
+    expected = models.logits("mlp", baseline, observations)[:, 0]  # b(o_t)
+    advantages = tf.stop_gradient(returns_to_go - expected)
+    negative_log_pi = tf.nn.sparse_softmax_cross_entropy_with_logits(  # of a_t, given o_t
+        labels=batch["actions"], logits=models.logits("mlp", policy, observations)
+    )
+    baseline_loss = tf.reduce_mean((returns_to_go - expected) ** 2)
+    loss = tf.reduce_mean(advantages * negative_log_pi) + baseline_loss
+    step = tf.train.AdamOptimizer(flags.learning_rate).minimize(loss, global_step)
+
+    # The returns of the last 100 episodes, in a variable: it is saved and restored with the others.
+    recent = tf.Variable(tf.fill([100], math.nan), trainable=False, name="recent")
+    with tf.control_dependencies([step]):
+        latest = recent.assign(tf.concat([recent, batch["returns"]], axis=0)[-100:])
+        count, recent_mean = global_step.read_value(), tf.reduce_mean(latest)
+
+# What the loop needs to know after an update; so_far: before the first one, also after a restart.
+tf.summary.scalar("loss", loss)
+tf.summary.scalar("return", recent_mean)
+update = {name: batch[name] for name in ("actor", "pulled_at", "times", "returns")}
+update |= {"loss": loss, "queued": queued, "examples": tf.size(returns_to_go)}
+update |= {"count": count, "mean": recent_mean, "summary": tf.summary.merge_all()}
+so_far = [global_step, tf.reduce_mean(recent)]
+close = queue.close(cancel_pending_enqueues=True)
+ready = gates.Gate("ready", task.device)
+left = {f"worker {k}": gates.Gate(f"left-{k}", task.device) for k in range(flags.workers)}
+
+# 6. TensorFlow's monitored session initialises the parameters, or restores the newest checkpoint,
+# and saves one every second. When the gate opens, the actors may pull.
+events = [Events(flags.results, k) for k in range(flags.workers)]
+tensorboard = tf.summary.FileWriter(f"{flags.results}/tensorboard/chief-0")
+patience = tf.RunOptions(timeout_in_ms=int(1000 * flags.timeout))
+with tf.train.MonitoredTrainingSession(
+    server.target, checkpoint_dir=flags.checkpoint_dir, save_checkpoint_secs=1, config=task.config,
+    save_summaries_steps=None, save_summaries_secs=None, log_step_count_steps=None,
+    scaffold=tf.train.Scaffold(saver=checkpoints.saver(flags.checkpoint_dir)),
+) as sess:  # fmt: skip
+    made, mean = sess.run(so_far)
+    ready.open(sess)
+    # 7. The loop. `not >=` is also true while the mean is NaN, before there are 100 episodes.
+    while made < flags.steps and not mean >= flags.target_return:
+        try:
+            found = sess.run(update, options=patience)  # one update: take a batch, or wait for one
+        except tf.errors.DeadlineExceededError:
+            fail(f"no worker sent a batch within {flags.timeout:g} s: start one, or see its log")
+        if not math.isfinite(found["loss"]):
+            results.diverged(task, "the loss of the learner")
+        made, mean = int(found["count"]), float(found["mean"])
+        began, pull, play = found["times"]
+        events[found["actor"]].note(
+            made, float(found["loss"]), compute=play, pull=pull, pulled_at=int(found["pulled_at"]),
+            time=began + pull + play,  # when the actor had it ready
+            examples=int(found["examples"]), queued=int(found["queued"]),
+            returns=found["returns"].tolist(), **{"return": float(found["returns"].mean())},
+        )  # fmt: skip
+        tensorboard.add_summary(found["summary"], made)
+        if made % 10 == 0:
+            print(f"update {made}: the last 100 returns have the mean {mean:.1f}", flush=True)
+
+# 8. The end. The last checkpoint is saved. The test: 100 new episodes of the greedy policy. Then
+# the queue is closed; the actors leave, also those that wait for room, and the learner leaves last.
+with tf.Session(server.target, config=task.config) as sess:
+    arrays = sess.run({variable.op.name: variable for variable in [*policy, *baseline]})
+    reached = cartpole.greedy_return(list(arrays.values())[: len(policy)], 100, flags.seed)
+    share = reached / cartpole.LONGEST
+    test = {"test_accuracy": share, "test_loss": 1 - share, "test_return": reached}
+    finish(flags.results, arrays, made, **test)
+    print(f"mean return {reached:.1f} of the greedy policy, after {made} updates", flush=True)
+    sess.run(close)
+    for actor, gate in left.items():
+        gate.wait(sess, actor, flags.timeout)
