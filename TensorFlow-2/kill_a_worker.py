@@ -1,0 +1,77 @@
+"""Kills worker 1 in the middle of a run, and shows what becomes of the run:
+
+.venv/bin/python TensorFlow-2/kill_a_worker.py STRATEGY
+"""
+
+import argparse
+import itertools
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))  # common/ lies beside this folder
+from common.launch import record
+
+STEPS, AFTER = 800, 200  # --steps; the update after which worker 1 is killed
+DELAY = "0:0.03,1:0.03"  # slow enough that a worker is back before the end
+
+
+def main(strategy: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        where = Path(folder)
+        command = ["bash", f"{HERE}/run.sh", "--plain", "--strategy", strategy, "--delay", DELAY,
+                   "--steps", str(STEPS), "--results", folder]  # fmt: skip
+        run = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        tail, reached = record.Tail(where / "events-worker-1.jsonl"), 0
+        while reached < AFTER and run.poll() is None:
+            reached = max([reached, *(event["global_step"] for event in tail.read())])
+            time.sleep(0.01)
+        for process in psutil.Process(run.pid).children(recursive=True):
+            if {"--job_name worker", "--task_index 1"} <= words(process):
+                process.kill()
+        killed = time.time()
+        screen = [line for line in run.communicate()[0].splitlines() if line[:1] != "["]
+        print(*(line.partition("; results in")[0] for line in screen[1:]), sep="\n")
+        for log in sorted((where / "logs").glob("*.log")):
+            lost = re.compile(r"^\w+ \d lost another task:$.*?again.*?$", re.M | re.S)
+            found = lost.findall(log.read_text())
+            print(*(f"\n{log.name}:\n{said}\n" for said in found), end="")
+        report(where, killed)
+
+
+def words(process: psutil.Process) -> set[str]:
+    """Each two neighbours on its command line."""
+    try:
+        return {" ".join(pair) for pair in itertools.pairwise(process.cmdline())}
+    except psutil.Error:
+        return set()
+
+
+def report(where: Path, killed: float) -> None:
+    """When each worker went on, and how many updates were made a second time."""
+    both, summary = record.read_events(where, 2), json.loads((where / "summary.json").read_text())
+    print()
+    for k, events in enumerate(both):
+        later = [began - killed for event in events if (began := record.began(event)) > killed]
+        went_on = f"{min(later):.2f} s after the kill" if later else "never: the run had ended"
+        print(f"worker {k} began its next step {went_on}")
+    made = summary["global_step"]
+    if summary["flags"]["strategy"] == "parameter_server":
+        said = f"{made - STEPS} updates were made twice"
+    else:
+        numbers = [event["global_step"] for event in both[0]]
+        said = f"{len(numbers) - len(set(numbers))} updates were lost and made again"
+    print(f"--steps {STEPS}: global_step is {made}; {said}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("strategy", choices=("parameter_server", "multi_worker_mirrored"))
+    main(parser.parse_args().strategy)

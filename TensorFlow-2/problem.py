@@ -1,0 +1,175 @@
+"""The learning problem in TensorFlow 2, the same for all strategies: the batches of the other
+examples, and what `session.training` does for those. The network and its initial values are in
+`common/models.py`."""
+
+import math
+import os
+import sys
+import time
+
+import numpy as np
+import tensorflow as tf
+
+from common import data, fail, gates, models
+from common.launch import addresses
+from common.training import checkpoints, events, results
+
+
+def batches(flags, train, worker) -> tf.data.Dataset:
+    """Worker k of n gets examples k, k + n, ... in the same batches as from `data.batches`.
+
+    Args:
+        flags: the command line.
+        train: x and labels of the whole training set.
+        worker: k, an integer; or a tensor, where one graph is made for all workers.
+    """
+    x, labels = train
+    mine = tf.range(worker, len(labels), flags.workers, dtype=tf.int64)
+    size = tf.size(mine, tf.int64)
+    if flags.batch_size:
+        seed = flags.seed + 1000 * tf.cast(worker, tf.int32)
+        numbers = data.shuffled(size, flags.batch_size, seed)
+    else:
+        numbers = tf.data.Dataset.range(size).batch(size).repeat()
+
+    def examples(chosen):
+        wanted = tf.gather(mine, chosen)
+        return data.scaled(tf.gather(x, wanted)), tf.gather(labels, wanted)
+
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = 1
+    options.autotune.enabled = False
+    dataset = numbers.map(examples).prefetch(8).with_options(options)
+    if not flags.delay:
+        return dataset
+    # TensorFlow's own op: a Python function would sleep in the chief, for all workers.
+    pauses = tf.constant([flags.delay.get(k, 0.0) for k in range(flags.workers)])
+    spec = dataset.element_spec
+    late = tf.raw_ops.SleepDataset(
+        input_dataset=tf.data.experimental.to_variant(dataset),
+        sleep_microseconds=tf.cast(1e6 * tf.gather(pauses, worker), tf.int64),
+        output_types=[each.dtype for each in spec],
+        output_shapes=[each.shape for each in spec],
+    )
+    return tf.data.experimental.from_variant(late, spec)
+
+
+class Record:
+    """The run's events, evaluations, checkpoints and results, in the same files and form as the
+    other examples'."""
+
+    def __init__(self, task, params, global_step, replicas):
+        """`replicas` are the numbers of those that this process notes. Restores a checkpoint."""
+        self._task, self._params, self.global_step = task, params, global_step
+        self._test = data.load(task.flags, "test")
+        self._due, self._line = 0.0, 0.0
+        self._events = {k: events.Events(task.flags.results, k) for k in replicas}
+        self._manager = tf.train.CheckpointManager(
+            tf.train.Checkpoint(params=params, global_step=global_step),
+            task.flags.checkpoint_dir,
+            max_to_keep=2,
+        )
+        if newest := checkpoints.newest(task.flags.checkpoint_dir):
+            try:
+                with checkpoints.no_pattern(newest) as path:
+                    self._manager.checkpoint.restore(path).assert_existing_objects_matched()
+            except (ValueError, AssertionError):
+                fail(f"the checkpoint {newest} is of another model, or of an example "
+                     "with sessions: name another --checkpoint_dir")  # fmt: skip
+
+    def note(self, replica, number, loss, began, pulled, computed, pushed, pulled_at=None) -> None:
+        """A step.
+
+        Args:
+            replica: which one made it.
+            number: how many updates came before its own.
+            loss: of its mini-batch.
+            began, pulled, computed, pushed: when; seconds since 1970.
+            pulled_at: how many updates there had been at the pull; without it, `number`.
+        """
+        number = int(number)
+        pulled_at = number if pulled_at is None else int(pulled_at)
+        self._events[replica].note(
+            number + 1, float(loss), computed - pulled, pulled - began, pushed - computed,
+            pulled_at=pulled_at, time=pushed,
+        )  # fmt: skip
+        if math.isnan(loss):
+            results.diverged(self._task, f"the loss of worker {replica}")
+        if pushed > self._line:
+            print(results.line(replica, number + 1, loss, number - pulled_at), flush=True)
+            self._line = pushed + 1
+
+    def save_and_measure(self) -> bool:
+        """Once a second: saves a checkpoint, and measures on a sample of the test set.
+
+        Returns:
+            Whether `--target_accuracy` is reached; False between two seconds.
+        """
+        if time.time() < self._due:
+            return False
+        self._manager.save(int(self.global_step.numpy()))
+        target = self._task.flags.target_accuracy
+        found = self._measure(sample=1000)
+        if target and found["test_accuracy"] >= target:
+            found = self._measure()  # on all of it, to be sure
+        results.note_evaluation(self._task.flags.results, found)
+        self._due = time.time() + 1
+        return bool(target) and found["test_accuracy"] >= target and found["global_step"] > 0
+
+    def finish(self) -> None:
+        """A last checkpoint, the whole test set, parameters.npz."""
+        found, flags = self._measure(), self._task.flags
+        if not math.isfinite(found["test_loss"]):
+            results.diverged(self._task, "the loss on the test set")
+        self._manager.save(found["global_step"])
+        arrays = {param.name.partition(":")[0]: param.numpy() for param in self._params}
+        events.finish(flags.results, arrays, **found)
+        print(f"test accuracy {found['test_accuracy']:.2%} after {found['global_step']} updates; "
+              f"results in {flags.results}", flush=True)  # fmt: skip
+
+    def _measure(self, sample: int | None = None) -> dict:
+        x, labels = self._test
+        stride = max(1, math.ceil(len(labels) / sample)) if sample else 1
+        x, labels = x[::stride], labels[::stride]
+        found = {"global_step": int(self.global_step.numpy())}
+        found |= {"test_accuracy": 0.0, "test_loss": 0.0}
+        w = [tf.convert_to_tensor(param.numpy()) for param in self._params]
+        for i in range(0, len(labels), 1000):
+            part = slice(i, i + 1000)
+            batch = data.scaled(tf.constant(x[part])), labels[part]
+            for name, values in models.evaluate(self._task.flags.model, w, *batch).items():
+                found[f"test_{name}"] += float(np.sum(values)) / len(labels)
+        return found
+
+
+def start_again_after_a_loss(task) -> None:
+    """From now on: the error that another task is lost makes this process begin again, from the
+    newest checkpoint. It may come anywhere, also before the first step."""
+
+    def hook(kind, error, trace):
+        if not isinstance(error, (tf.errors.UnavailableError, tf.errors.AbortedError)):
+            return sys.__excepthook__(kind, error, trace)
+        said = str(error)
+        said = said[max(0, said.find("Collective ops")) :]  # without the graph's traceback
+        print(f"{task.name} lost another task:\n{said}", flush=True)
+        restarts = int(os.environ.get("TASK_RESTARTS", 0)) + 1
+        if restarts > task.flags.max_restarts:
+            fail(f"{task.name} lost another task, and --max_restarts is used up")
+        print(f"{task.name} starts again, from the newest checkpoint", flush=True)
+        os.environ["TASK_RESTARTS"] = str(restarts)
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+
+    sys.excepthook = hook
+
+
+def let_go(task) -> None:
+    """Opens the gates that the ps and the worker servers wait at: they end."""
+    v1 = tf.compat.v1
+    for job, k in task.servers:
+        if not addresses.answers(task.hosts[job][k]):
+            continue  # it was killed, and is not back yet: run.sh ends it
+        config = v1.ConfigProto(device_filters=[f"/job:{job}/task:{k}"])
+        with v1.Graph().as_default():
+            gate = gates.Gate(f"left-{job} {k}-{task.name}", f"/job:{job}/task:{k}")
+            with v1.Session(f"grpc://{task.hosts[job][k]}", config=config) as session:
+                gate.open(session)

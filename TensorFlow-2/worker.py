@@ -1,0 +1,9 @@
+"""A worker's server: it computes what the chief's graph places on it, and has no program."""
+
+from common import cluster, gates  # import first: quiet start-up
+import tensorflow.compat.v1 as tf
+
+tf.disable_eager_execution()
+task = cluster.Task.from_flags("worker")
+server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
+gates.leave_when_all_have(task, server)  # server.join() would never return

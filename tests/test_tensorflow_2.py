@@ -1,0 +1,212 @@
+"""TensorFlow-2: its four strategies against NumPy, against the siblings, and when tasks die."""
+
+import itertools
+import json
+import os
+import re
+import signal
+
+import numpy as np
+import pytest
+from conftest import kill_and_see_it_back, reach, task_pid
+from formulas import HogWild, SynchronousSGD
+from machine import seconds
+from test_replay import EXACT, distance, flat, replayed
+
+HERE = "TensorFlow-2"
+SYNCHRONOUS = ("multi_worker_mirrored", "mirrored", "central_storage")
+FULL = ("--model", "linear", "--batch_size", 0, "--learning_rate", 0.3)
+STEPS = 40
+
+
+def after_rounds(finished, steps: int = STEPS) -> np.ndarray:
+    """The parameters that the formula gives after so many updates of all workers."""
+    scheme, w = SynchronousSGD(finished.summary["flags"], np.zeros(650)), np.zeros(650)
+    for _ in range(steps):
+        w = scheme.round(w)
+    return w
+
+
+def assert_once_each(finished, steps: int) -> None:
+    """Of a synchronous run: each worker took part in each update, once."""
+    for k in range(finished.summary["workers"]):
+        assert [event["global_step"] for event in finished.events(k)] == list(range(1, steps + 1))
+    assert finished.summary["global_step"] == steps
+    assert finished.summary["staleness"]["max"] == 0
+
+
+def test_one_worker_of_parameter_server_is_gradient_descent(run):
+    finished = run(HERE, *FULL, "--workers", 1, "--steps", STEPS)
+    scheme = HogWild(finished.summary["flags"], 0)
+    assert distance(flat(finished), replayed(finished, scheme)) < EXACT
+    jobs = [(task["job"], task["exit_code"]) for task in finished.summary["tasks"]]
+    assert jobs == [("ps", 0), ("worker", 0), ("chief", 0)]
+    assert finished.summary["staleness"]["max"] == 0
+
+
+@pytest.mark.slow("a separate run")
+def test_parameter_server_is_hogwild(run):
+    """Each number once, and the staleness explains the result. Not to the last digit: a push may
+    fall into another worker's pull."""
+    finished = run(HERE, *FULL, "--workers", 3, "--steps", 60)
+    scheme = HogWild(finished.summary["flags"], 0)
+    measured, explained = flat(finished), replayed(finished, scheme)
+    events = [(e["global_step"], k) for k in range(3) for e in finished.events(k)]
+    fresh = np.zeros(650)  # as if no update were stale
+    for _, k in sorted(events):
+        fresh = scheme.update(fresh, scheme.push(k, fresh), 0, fresh)
+    assert finished.summary["staleness"]["max"] > 0
+    assert min(len(finished.events(k)) for k in range(3)) > 0
+    assert distance(measured, explained) < min(0.01, distance(measured, fresh))
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    ["mirrored"]
+    + [
+        pytest.param(s, marks=pytest.mark.slow("another run"))
+        for s in SYNCHRONOUS
+        if s != "mirrored"
+    ],
+)
+def test_synchronous_ones_match_the_formula(run, strategy):
+    """With three workers; the next test has two."""
+    finished = run(HERE, *FULL, "--strategy", strategy, "--workers", 3, "--steps", STEPS)
+    assert distance(flat(finished), after_rounds(finished)) < EXACT
+    assert_once_each(finished, STEPS)
+    assert [task["job"] for task in finished.summary["tasks"]] == ["worker"] * 3
+
+
+@pytest.mark.slow("runs of four examples")
+@pytest.mark.parametrize("flags", [FULL, ("--steps_per_execution", 15)], ids=["full", "batches"])
+def test_synchronous_ones_are_synchronous_sgd(run, flags):
+    """With full batches, and with the same mini-batches of the same seed; also if a call makes
+    several steps, the last one fewer."""
+    flags = ("--workers", 2, "--learning_rate", 0.3, "--steps", STEPS, *flags)
+    expected = flat(run("Synchronous-SGD", *flags))
+    for strategy in SYNCHRONOUS:
+        finished = run(HERE, "--strategy", strategy, *flags)
+        assert distance(flat(finished), expected) < 1e-4
+        assert_once_each(finished, STEPS)
+
+
+@pytest.mark.slow("two runs")
+def test_a_checkpoint_goes_from_strategy_to_strategy(run):
+    """And --steps goes on from it, exactly."""
+    first = run(HERE, "--steps", 100)
+    flags = ["--checkpoint_dir", first.results / "checkpoints", "--steps", 130]
+    second = run(HERE, "--strategy", "central_storage", *flags)
+    assert [event["global_step"] for event in second.events(1)] == list(range(101, 131))
+    assert second.summary["global_step"] == 130
+    assert first.summary["global_step"] == 100
+    made = sorted(event["global_step"] for k in (0, 1) for event in first.events(k))
+    assert made == list(range(1, 101))
+
+
+@pytest.mark.slow("two runs")
+@pytest.mark.parametrize("strategy", ["parameter_server", "multi_worker_mirrored"])
+def test_target_accuracy(run, strategy):
+    """All stop, long before --steps; synchronous workers after the same update."""
+    finished = run(HERE, "--strategy", strategy, "--steps", 100_000, "--target_accuracy", 0.9)
+    assert finished.summary["test_accuracy"] >= 0.85
+    assert finished.summary["global_step"] < 50_000
+    if strategy != "parameter_server":
+        assert_once_each(finished, finished.summary["global_step"])
+
+
+@pytest.mark.slow("a separate run")
+def test_a_delayed_worker_gets_fewer_steps(run):
+    finished = run(HERE, "--steps", 300, "--delay", f"1:{seconds(0.05)}")
+    assert 0 < len(finished.events(1)) < len(finished.events(0)) / 2
+
+
+@pytest.mark.slow("a separate run")
+def test_nan_is_one_sentence(run):
+    finished = run(HERE, "--learning_rate", 1e30, ok=False)
+    assert finished.code == 2
+    last = finished.output.rstrip().splitlines()[-1]
+    assert "is not a number any more: try a smaller --learning_rate than 1e+30" in last
+    assert not (finished.results / "summary.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (("--strategy", "horovod"), "--strategy: "),
+        (("--strategy", "mirrored", "--ps", 1), "--ps: all is in one process here, leave it out"),
+        (("--strategy", "multi_worker_mirrored", "--ps", 1),
+         "--ps: there is no parameter server here, leave it out"),
+        (("--window", 5), "unknown flag --window"),
+        (("--ps", 0), "--ps 0: this example needs a parameter server"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_one_sentence(run, flags, sentence):
+    finished = run(HERE, *flags, ok=False)
+    assert finished.code == 2
+    (line,) = finished.output.strip().splitlines()
+    assert line.startswith(f"error: {sentence}")
+
+
+@pytest.mark.slow("two runs")
+def test_a_checkpoint_of_an_example_with_sessions(run):
+    first = run("Non-Distributed-Setup", "--steps", 20)
+    finished = run(HERE, "--strategy", "mirrored", "--checkpoint_dir",
+                   first.results / "checkpoints", ok=False)  # fmt: skip
+    assert finished.code == 2
+    last = finished.output.rstrip().splitlines()[-1]
+    assert re.match(r"error: the checkpoint .* is of another model, .*: name another "
+                    r"--checkpoint_dir$", last)  # fmt: skip
+
+
+def end_of(process, where) -> dict:
+    output, _ = process.communicate(timeout=seconds(120))
+    assert process.returncode == 0, output
+    return json.loads((where / "summary.json").read_text()) | {"output": output}
+
+
+@pytest.mark.slow("waits until killed tasks are back")
+def test_parameter_server_survives_the_loss_of_each_task(start):
+    """Worker, ps and chief are killed in turn. Only the ps takes steps along, at most 2 s of
+    them."""
+    delay = seconds(0.01)
+    flags = ["--steps", 4000, "--delay", f"0:{delay},1:{delay}"]
+    process, where = start(HERE, *flags)
+    reach(where, 200)
+    for job, index in (("worker", 1), ("ps", 0), ("chief", 0)):
+        kill_and_see_it_back(where, job, index)
+    summary = end_of(process, where)
+    assert 4000 <= summary["global_step"] <= 4010  # a step in flight may be made twice
+    assert summary["test_accuracy"] > 0.95
+    assert {task["job"]: task["restarts"] for task in summary["tasks"]} == {
+        "ps": 1, "worker": 1, "chief": 1}  # fmt: skip
+    assert min(event["global_step"] for event in reach(where, 1)[-500:]) > 200
+
+
+@pytest.mark.slow("waits until killed tasks are back")
+@pytest.mark.parametrize("index", [0, 1])
+def test_multi_worker_mirrored_starts_again_when_a_worker_is_lost(start, index):
+    """The others notice, start again too, and all go on from the newest checkpoint."""
+    process, where = start(HERE, "--strategy", "multi_worker_mirrored", "--steps", 2000,
+                           "--delay", f"0:{seconds(0.005)}")  # fmt: skip
+    reach(where, 400)
+    kill_and_see_it_back(where, "worker", index)
+    summary = end_of(process, where)
+    assert summary["global_step"] == 2000
+    assert [task["restarts"] for task in summary["tasks"]] == [index == 0, index == 1]
+    log = (where / "logs" / f"worker-{1 - index}.log").read_text()
+    assert "lost another task" in log and "starts again, from the newest checkpoint" in log
+    again = [event["global_step"] for event in reach(where, 2000)]
+    (back,) = [b for a, b in itertools.pairwise(again) if b <= a]  # they went back once, not to 0
+    assert back > 1
+
+
+@pytest.mark.slow("waits until killed tasks are back")
+@pytest.mark.parametrize("strategy", ["multi_worker_mirrored", "parameter_server"])
+def test_without_restarts_it_ends_in_one_sentence(start, strategy):
+    process, where = start(HERE, "--strategy", strategy, "--steps", 10**8, "--max_restarts", 0)
+    reach(where, 100)
+    os.kill(task_pid(where, "worker", 1), signal.SIGKILL)
+    output, _ = process.communicate(timeout=seconds(60))
+    assert process.returncode in (1, 2)
+    last = output.rstrip().splitlines()[-1]
+    assert last.startswith("error: ") and last.endswith("--max_restarts 0 is used up")
