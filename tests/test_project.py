@@ -1,0 +1,63 @@
+"""What surrounds the code: spelling, workflows, issue forms, citation, changelog, hooks."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+SCHEMAS = {
+    "vendor.github-workflows": ".github/workflows/*.yml",
+    "vendor.github-issue-forms": ".github/ISSUE_TEMPLATE/*.yml",
+    "vendor.citation-file-format": "CITATION.cff",
+}
+
+
+def passes(*command) -> None:
+    """Runs a tool of this environment in the repository."""
+    tool = Path(sys.executable).parent / command[0]
+    done = subprocess.run([tool, *command[1:]], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_files_fit_their_schema(schema):
+    files = sorted(ROOT.glob(SCHEMAS[schema]))
+    assert files
+    passes("check-jsonschema", "--builtin-schema", schema, *files)
+
+
+def test_workflows_are_safe():
+    """Among others: actions pinned by hash, no more rights than needed, no injected text."""
+    passes("zizmor", "--offline", "--quiet", ".github")
+
+
+def test_hooks_are_valid():
+    passes("pre-commit", "validate-config", ".pre-commit-config.yaml")
+
+
+def test_spelling():
+    passes("codespell")
+
+
+def test_spelling_of_notebooks(tmp_path):
+    notebooks = sorted(ROOT.glob("[!.]*/**/*.ipynb"))
+    assert notebooks
+    for number, path in enumerate(notebooks):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        text = "\n\n".join("".join(cell["source"]) for cell in cells)
+        (tmp_path / f"{number}-{path.stem}.txt").write_text(text, encoding="utf-8")
+    passes("codespell", tmp_path)
+
+
+def test_one_version():
+    """pyproject.toml, CITATION.cff and the newest part of CHANGELOG.md."""
+    version = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.M)[1]
+    cited = (ROOT / "CITATION.cff").read_text()
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    number, date = re.findall(r"^## \[(\d.*)\] - ([\d-]+)$", changes, re.M)[0]
+    assert number == version
+    assert f"\nversion: {version}\n" in cited and f'\ndate-released: "{date}"\n' in cited
