@@ -23,7 +23,7 @@ DEFAULTS = {
     "ps": 1,
     "steps": 2000,
     "learning_rate": 0.2,
-    "mode": "synchronous",
+    "mode": ("synchronous",),
     "memory_fraction": None,
 }
 

@@ -16,7 +16,7 @@ DEFAULTS = {
     "ps": 0,
     "steps": 2000,
     "learning_rate": 0.2,
-    "mode": "towers",
+    "mode": ("towers",),
     "memory_fraction": None,
 }
 

@@ -18,7 +18,7 @@ DEFAULTS = {
     "ps": 1,
     "steps": 2000,
     "learning_rate": 0.2,
-    "mode": "asynchronous",
+    "mode": ("asynchronous", "synchronous", "towers"),
     "memory_fraction": None,
 }
 

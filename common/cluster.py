@@ -10,20 +10,25 @@ import os
 import sys
 from pathlib import Path
 
-from common import fail
 from common import flags as command_line
-from common.launch import addresses
 from common.launch import converters as to
 from common.training import results
 
+# TensorFlow loads Keras, a third of this import, when a script uses it; not now, if told so.
+_ours = "TF_USE_LEGACY_KERAS" not in os.environ
+if _ours:
+    os.environ["TF_USE_LEGACY_KERAS"] = "1"
 gc.disable()  # it takes a quarter of this import's time, and most of the time to exit
 import tensorflow.compat.v1 as tf
 
+if _ours:
+    del os.environ["TF_USE_LEGACY_KERAS"]
 gc.freeze()
 gc.enable()
 atexit.register(gc.freeze)
 
-HOSTS = {"ps": ["localhost:2222"], "worker": ["localhost:2223", "localhost:2224"]}
+HOSTS = {"ps": ["localhost:2222"], "worker": ["localhost:2223", "localhost:2224"],
+         "chief": ["localhost:2225"]}  # fmt: skip
 
 # gRPC would send even localhost traffic through a proxy and hang there.
 for _name in ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy"):
@@ -36,8 +41,8 @@ class Task:
     """One process of the cluster.
 
     Attributes:
-        job: `ps` or `worker`.
-        index: this task's number within its job, from 0. Worker 0 is the chief.
+        job: `ps`, `worker` or `chief`.
+        index: this task's number within its job, from 0. Without a chief, worker 0 is it.
         hosts: job -> its tasks' `host:port`; empty where nothing is distributed.
         flags: the command line.
     """
@@ -52,67 +57,60 @@ class Task:
         """Reads the command line, then `TF_CONFIG`; without either, the cluster on localhost.
 
         Args:
-            job: what the calling script is, `ps` or `worker`.
-            defaults: an example's own defaults; a ps reads them from the `worker.py` beside it.
+            job: what the calling script is, `ps`, `worker` or `chief`.
+            defaults: an example's own defaults; a script without reads those of the folder's main
+                script, `chief.py` or `worker.py`.
 
         A bad flag or cluster ends the process with one sentence and exit code 2.
         """
         folder = Path(sys.argv[0]).resolve().parent
+        main = Path(sys.argv[0])
         if defaults is None:
-            from common.launch.example import example_of
+            from common.launch.example import example_of, main_script
 
-            defaults, _ = example_of(folder / "worker.py")
+            main = main_script(folder)
+            defaults, _ = example_of(main)
         parser = command_line.parser(defaults, f"One {job} of {folder.name}.", folder)
         parser.usage = f"{sys.argv[0]} [flags]"
-        one = defaults.get("workers") == 1
-        hosts = HOSTS | {"worker": HOSTS["worker"][:1]} if one else HOSTS
-        parser.add_argument("--job_name", choices=("ps", "worker"), help=f"(default: {job})")
+        hosts = HOSTS | {"worker": HOSTS["worker"][: defaults.get("workers", 2)]}
+        if "chief" not in (job, main.stem):
+            del hosts["chief"]
+        if defaults.get("ps", 1) is None:
+            del hosts["ps"]
+        parser.add_argument("--job_name", choices=tuple(hosts), help=f"(default: {job})")
         parser.add_argument("--task_index", type=to.WHOLE, metavar="K", help="(default: 0)")
         for key, listed in hosts.items():
             text = f"host:port,... (default: {','.join(listed)})"
             parser.add_argument(f"--{key}_hosts", metavar="HOSTS", type=to.listed(str), help=text)
         flags = parser.parse_args()
-        if defaults.get("ps", 1) == 0:
+        alone, said = defaults.get("ps", 1) == 0, [getattr(flags, f"{key}_hosts") for key in hosts]
+        # The launcher says everything, and has checked it.
+        said_all = alone or None not in (flags.job_name, flags.task_index, *said)
+        launched = "TASK_RESTARTS" in os.environ and said_all
+        if alone:
             task = cls("worker", 0, {}, flags)
+        elif launched:
+            task = cls(flags.job_name, flags.task_index, dict(zip(hosts, said)), flags)
         else:
-            task = cls._find(job, hosts, flags)
-            flags.workers, flags.ps = len(task.hosts["worker"]), len(task.hosts["ps"])
-        command_line.check(flags, defaults, parser)
-        name = f"{results.now()}-{job}-{task.index}"
-        flags.results = flags.results or str(folder / "results" / name)
+            from common.launch import by_hand
+
+            task = cls(*by_hand.find(job, hosts, flags), flags)
+        if task.hosts:
+            flags.workers, flags.ps = len(task.hosts["worker"]), len(task.hosts.get("ps", []))
+        command_line.complete(flags, defaults)
+        named = flags.results is not None
+        flags.results = flags.results or f"{folder}/results/{results.now()}-{job}-{task.index}"
         flags.checkpoint_dir = flags.checkpoint_dir or str(Path(flags.results) / "checkpoints")
+        if not launched:
+            from common.launch import by_hand
+
+            by_hand.check(task, defaults, parser, named)
         # All sessions of a process share the threads that the first one asks for; it may be one of
         # TensorFlow's own, which looks here. It is too late where TensorFlow was used before.
         threads = task.config.intra_op_parallelism_threads
         with contextlib.suppress(RuntimeError):
             tf.config.threading.set_intra_op_parallelism_threads(threads)
         return task
-
-    @classmethod
-    def _find(cls, job, hosts, flags):
-        name, index = job, 0
-        said = {"ps": flags.ps_hosts, "worker": flags.worker_hosts}
-        if os.environ.get("TF_CONFIG") and None in (*said.values(), flags.task_index):
-            from common.launch import tf_config
-
-            hosts, name, index = tf_config.parse(os.environ["TF_CONFIG"], job)
-        hosts = hosts | {key: listed for key, listed in said.items() if listed is not None}
-        name = flags.job_name or name
-        index = index if flags.task_index is None else flags.task_index
-        if name != job:
-            fail(f"this script is the {job}'s, but the task is a {name}: start {name}.py for it")
-        everyone = [(key, address) for key, listed in hosts.items() for address in listed]
-        for k, (key, address) in enumerate(everyone):
-            host, _, port = address.rpartition(":")
-            if not (host and port.isdigit() and 0 < int(port) < 65536):
-                source = "TF_CONFIG" if said[key] is None else f"--{key}_hosts"
-                fail(f"{source}: {address!r} is not host:port")
-            if address in [other for _, other in everyone[:k]]:
-                fail(f"two tasks have the same address {address}: give each its own")
-        if index >= len(hosts[name]):
-            source = "TF_CONFIG" if flags.task_index is None else "--task_index"
-            fail(f"{source}: there is no {name} {index}, the last one is {len(hosts[name]) - 1}")
-        return cls(name, index, hosts, flags)
 
     @property
     def name(self) -> str:
@@ -125,7 +123,19 @@ class Task:
     @property
     def is_chief(self) -> bool:
         """The chief initialises the global parameters, saves checkpoints and evaluates."""
-        return self.job == "worker" and self.index == 0
+        return (self.job, self.index) == ("chief" if "chief" in self.hosts else "worker", 0)
+
+    @property
+    def clients(self) -> dict[str, str]:
+        """Name -> address of the tasks with a program: the workers, or the chief."""
+        job = "chief" if "chief" in self.hosts else "worker"
+        return {f"{job} {k}": address for k, address in enumerate(self.hosts[job])}
+
+    @property
+    def servers(self) -> list[tuple[str, int]]:
+        """Job and index of the tasks without a program: each ps; with a chief also each worker."""
+        jobs = ("ps", "worker") if "chief" in self.hosts else ("ps",)
+        return [(job, k) for job in jobs for k, _ in enumerate(self.hosts.get(job, []))]
 
     @property
     def cluster(self) -> tf.train.ClusterSpec:
@@ -150,29 +160,21 @@ class Task:
             config.device_count["GPU"] = 0  # its memory is the machine's
         tasks_here = getattr(self.flags, "threads", None) or 1
         if self.hosts:
-            everyone = [
-                address.rpartition(":")[0] for job in self.hosts.values() for address in job
-            ]
-            tasks_here = everyone.count(self.address.rpartition(":")[0])
-            config.device_filters.extend(["/job:ps"] if self.job == "worker" else [])
-            config.device_filters.append(self.device)
+            names = [a.rpartition(":")[0] for listed in self.hosts.values() for a in listed]
+            tasks_here = names.count(self.address.rpartition(":")[0])
+            if self.job != "chief":
+                ps = ["/job:ps"] if self.job == "worker" and "chief" not in self.hosts else []
+                config.device_filters.extend([*ps, self.device])
         config.intra_op_parallelism_threads = max(1, cores() // tasks_here)
         config.inter_op_parallelism_threads = max(1, cores() // tasks_here)
         config.experimental.disable_thread_spinning = True  # a core that waits serves another task
         # Each graph that a session runs is optimised first; for small ones that takes longer than
         # it saves. For large models try it without this line.
         config.graph_options.rewrite_options.disable_meta_optimizer = True
-        if self.job == "worker" and self.index in (self.flags.delay or {}):
-            config.inter_op_parallelism_threads += 1  # one of them sleeps
+        late = [k for k in self.flags.delay or {} if self.name in ("chief 0", f"worker {k}")]
+        called = self.job == "worker" and "chief" in self.hosts  # a chief's function waits here
+        config.inter_op_parallelism_threads += len(late) + called  # so many may sleep or wait
         return config
-
-    def wait_for_ps(self) -> None:
-        """Returns when every parameter server accepts connections.
-
-        Ends the process with a sentence naming the missing one after `--timeout` seconds.
-        """
-        for index, address in enumerate(self.hosts.get("ps", [])):
-            addresses.wait_for(f"ps {index}", address, self.flags.timeout)
 
 
 def cores() -> int:

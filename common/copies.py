@@ -8,7 +8,7 @@ import functools
 
 import tensorflow.compat.v1 as tf
 
-from common.training import measure
+from common.training import graphs, measure
 
 
 def _by_device(params) -> dict[str, list[int]]:
@@ -27,8 +27,10 @@ def _shaped(flat: tf.Tensor, params) -> list[tf.Tensor]:
     return [tf.reshape(part, param.shape) for part, param in zip(parts, params, strict=True)]
 
 
-def pull(params: list[tf.Variable], global_step: tf.Variable, after: tf.Tensor | None = None):
-    """w <- w~: one transfer from each ps, once `after`, a tensor on a ps, is there.
+@graphs.scope("pull")
+def pull(params: list, global_step: tf.Variable, after: tf.Tensor | None = None, beside=()):
+    """w <- w~: one transfer from each ps, once `after`, a tensor on a ps, is there. The clock of
+    the pull also waits for `beside`: tensors that travel here for the same step, as a batch may.
 
     Returns:
         w, the values of `params` on the current device, in their order and shapes; and pulled_at,
@@ -52,7 +54,7 @@ def pull(params: list[tf.Variable], global_step: tf.Variable, after: tf.Tensor |
             sent = _flat([there[i] for i in indices])
         arrived[place] = tf.identity(sent)
     alone = [] if pulled_at.device in arrived else [pulled_at]  # a ps that holds the count only
-    arrived_at = measure.now([*arrived.values(), *alone])
+    arrived_at = measure.now([*arrived.values(), *alone, *beside])
     with tf.control_dependencies([arrived_at]):  # noted before the computing keeps all threads busy
         for place, indices in _by_device(params).items():
             here = [params[i] for i in indices]
@@ -71,6 +73,7 @@ def still_on_ps(w: list[tf.Tensor]) -> list[tf.Tensor]:
     return [tf.get_collection(f"sent/{value.name}")[0] for value in w]
 
 
+@graphs.scope("push")
 def send(values: list[tf.Tensor], params: list, device: str = "") -> list[tf.Tensor]:
     """One transfer to each ps; it changes nothing there.
 

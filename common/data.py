@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from common import datasets
+from common.training import graphs
 
 
 def load(flags, part: str, worker: int = 0, workers: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -29,8 +30,9 @@ def scaled(x: tf.Tensor) -> tf.Tensor:
     return tf.cast(x, tf.float32) / 255 if x.dtype == tf.uint8 else x
 
 
-def batches(flags, worker: int = 0, workers: int = 1):
-    """This worker's shard of `--data` as a `tf.data` pipeline on the current device.
+@graphs.scope("data")
+def batches(flags, worker: int = 0, workers: int = 1, examples=None):
+    """Batches of this worker's shard of `--data`, or of `examples` (x, labels), on this device.
 
     The examples rest in a local variable; the pipeline deals out their numbers, shuffled again in
     every epoch (in order with `--batch_size 0`), and a batch is gathered by them.
@@ -39,7 +41,7 @@ def batches(flags, worker: int = 0, workers: int = 1):
         A function without arguments that makes the tensors of a fresh batch, x [batch, ...] and
         labels [batch]; inside a loop, fresh in each iteration.
     """
-    x, labels = load(flags, "train", worker, workers)
+    x, labels = examples or load(flags, "train", worker, workers)
     size = flags.batch_size or len(labels)
     # Made by a function that runs in this process: a constant would travel inside the graph.
     local = {"trainable": False, "collections": [tf.GraphKeys.LOCAL_VARIABLES]}
@@ -49,11 +51,12 @@ def batches(flags, worker: int = 0, workers: int = 1):
         for a in (x, labels)
     )  # fmt: skip
     if flags.batch_size:
-        numbers = _shuffled(len(labels), size, flags.seed + 1000 * worker)
+        numbers = shuffled(len(labels), size, flags.seed + 1000 * worker)
     else:
         numbers = tf.data.Dataset.range(len(labels)).batch(size, drop_remainder=True).repeat()
     next_numbers = pipeline(numbers, flags, worker)
 
+    @graphs.scope("batch")
     def next_batch():
         chosen = next_numbers()
         return scaled(tf.gather(all_x, chosen)), tf.gather(all_labels, chosen)
@@ -61,15 +64,15 @@ def batches(flags, worker: int = 0, workers: int = 1):
     return next_batch
 
 
-def pipeline(dataset, flags, worker: int = 0):
+def pipeline(dataset, flags, worker: int = 0, threads: int = 1):
     """Any `tf.data.Dataset` as a function that makes its next element; `--delay` is kept.
 
-    The dataset must repeat for ever. A thread of its own prepares elements, and a step takes them
+    The dataset must repeat for ever. Its own `threads` prepare elements, and a step takes them
     in the thread it runs in: to go on in another one, as `iterator.get_next()` does, costs as much
     as a small gradient.
     """
     options = tf.data.Options()
-    options.threading.private_threadpool_size = 1
+    options.threading.private_threadpool_size = threads
     options.autotune.enabled = False
     kinds = tf.nest.flatten(tf.data.get_output_types(dataset), expand_composites=True)
     shapes = tf.nest.flatten(tf.data.get_output_shapes(dataset), expand_composites=True)
@@ -77,7 +80,8 @@ def pipeline(dataset, flags, worker: int = 0):
     with tf.device("/cpu:0"):  # of this task
         elements = tf.data.experimental.to_variant(dataset.prefetch(8).with_options(options))
         iterator = tf.raw_ops.IteratorV2(shared_name="", container="", **kind)
-        tf.raw_ops.MakeIterator(dataset=elements, iterator=iterator)  # run by session.training
+        start = tf.raw_ops.MakeIterator(dataset=elements, iterator=iterator)
+    tf.add_to_collection(tf.GraphKeys.TABLE_INITIALIZERS, start)  # run by tf.tables_initializer
     seconds = (flags.delay or {}).get(worker)
     tf.add_to_collection("delayed", worker)  # session.training asks whether --delay is kept
 
@@ -90,16 +94,16 @@ def pipeline(dataset, flags, worker: int = 0):
     return next_element
 
 
-def _shuffled(examples: int, size: int, seed: int):
+def shuffled(examples: int, size: int, seed: int):
     """A `tf.data.Dataset` of batches [size] of the examples' numbers, shuffled in every epoch.
 
     A whole epoch is shuffled at once: dealt out one by one, numbers take a good part of a small
     step's time.
     """
 
-    def shuffled(epoch):
+    def shuffle(epoch):
         numbers = tf.range(examples, dtype=tf.int64)
         return tf.random.experimental.stateless_shuffle(numbers, [seed, tf.cast(epoch, tf.int32)])
 
-    epochs = tf.data.Dataset.range(2**31 - 1).map(shuffled)
+    epochs = tf.data.Dataset.range(2**31 - 1).map(shuffle)
     return epochs.rebatch(size, drop_remainder=True).repeat()

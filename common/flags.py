@@ -13,7 +13,6 @@ from common.launch import converters as to
 DATASETS = tuple(KNOWN)
 DOWNLOADED = ("mnist", "fashion_mnist", "cifar10")
 MODELS = ("linear", "mlp", "cnn")
-MODES = ("asynchronous", "synchronous", "towers")
 
 
 class Parser(argparse.ArgumentParser):
@@ -38,7 +37,7 @@ class Flag(NamedTuple):
 EVERYWHERE = {
     "workers": Flag(to.COUNT, 2, "N", "worker processes"),
     "ps": Flag(to.WHOLE, 1, "N", "parameter server processes"),
-    "steps": Flag(to.COUNT, 2000, "N", "stop when global_step, the updates of all workers, is N"),
+    "steps": Flag(to.COUNT, 2000, "N", "updates of a network, by all its workers together"),
     "batch_size": Flag(to.WHOLE, 32, "B", "per worker; 0: the whole shard in order"),
     "learning_rate": Flag(to.POSITIVE, 0.2, "R", "eta"),
     "data": Flag(to.dataset(DATASETS), "digits", "NAME", f"{', '.join(DATASETS)}, or PATH.npz"),
@@ -56,6 +55,8 @@ EVERYWHERE = {
     "network": Flag(to.choice(("auto", "private", "host")), "auto", "NAME",
                     "private: only this run reaches its servers; host: their ports are open to "
                     "the network; auto: private where the system allows it"),
+    "link_mbit": Flag(to.POSITIVE, None, "M",
+                      "the private network's link carries M Mbit/s, as between machines"),
 }  # fmt: skip
 # Known flags that an example has only if its DEFAULTS name them.
 IF_NAMED = {
@@ -66,7 +67,6 @@ IF_NAMED = {
     "learning_rates": Flag(to.listed(to.POSITIVE), None, "A,B,...",
                            "one for each worker (default: learning_rate / workers)"),
     "threads": Flag(to.COUNT, None, "N", "one process with N threads, no ps (default: processes)"),
-    "mode": Flag(to.choice(MODES), MODES[0], "NAME", ", ".join(MODES)),
     "memory_fraction": Flag(to.SHARE, None, "F",
                             "of a GPU's memory, for each process (default: all it needs)"),
 }  # fmt: skip
@@ -92,15 +92,20 @@ def _own(name: str, default) -> Flag:
         return Flag(number[type(default)], default, "N", text)
     if isinstance(default, str):
         return Flag(str, default, "TEXT", text)
+    if isinstance(default, tuple) and default and all(type(x) is str for x in default):
+        return Flag(to.choice(default), default[0], "NAME", ", ".join(default))
     if isinstance(default, list) and default and all(type(x) in (int, float) for x in default):
         kind = float if float in map(type, default) else int
         return Flag(to.listed(number[kind]), default, "A,B,...", text)
     fail(f'DEFAULTS["{name}"] is {default!r}: a flag of your own needs a number, a text, True, '
-         "False or a list of numbers as its default, which shows its type")  # fmt: skip
+         "False, a list of numbers, or a tuple of all its words as its default, which shows its "
+         "type")  # fmt: skip
 
 
 def _checked(name: str, flag: Flag, default, folder: Path) -> Flag:
     """A known flag with an example's own default, which must be one that the flag accepts."""
+    if isinstance(default, tuple):
+        return Flag(to.choice(default), default[0], "NAME", ", ".join(default))
     if name == "model" and isinstance(default, str) and default not in MODELS:
         # Its own network, and so its only one.
         flag = flag._replace(kind=to.choice((default,)), text="this example's own network")
@@ -155,35 +160,11 @@ def parser(defaults: dict, description: str = "", folder: Path = Path()) -> Pars
     return p
 
 
-def check(flags: argparse.Namespace, defaults: dict, parse: Parser) -> None:
-    """What no single flag can say: what an example is, and what fits together."""
-    threads, towers = getattr(flags, "threads", None), getattr(flags, "mode", None) == "towers"
-    if threads or towers:
-        too_many = {"--ps", "--ps_hosts", "--worker_hosts", *(["--workers"] if threads else [])}
-        for flag in sorted(parse.given & too_many):
-            what = f"--threads {threads}" if threads else "--mode towers"
-            parse.error(f"{what}: all is in one process; leave {flag} out")
-        flags.workers, flags.ps, defaults = threads or flags.workers, 0, defaults | {"ps": 0}
-    if defaults.get("workers", 2) == 1 and flags.workers != 1:
-        parse.error(f"--workers {flags.workers}: this example has one worker; HogWild has many")
-    if defaults.get("ps", 1) == 0 and flags.ps != 0:
-        parse.error(f"--ps {flags.ps}: this example has no parameter server")
-    if defaults.get("ps", 1) > 0 and flags.ps == 0:
-        parse.error("--ps 0: this example needs a parameter server")
+def complete(flags: argparse.Namespace, defaults: dict) -> None:
+    """Sets what depends on other flags, and what an example without parameter servers has."""
+    if not defaults.get("ps", 1):
+        flags.workers, flags.ps = getattr(flags, "threads", None) or flags.workers, 0
     if "moving_rate" in defaults and flags.moving_rate is None:
         flags.moving_rate = 0.9 / flags.workers
-    if getattr(flags, "backup_workers", 0) >= flags.workers:
-        parse.error(f"--backup_workers {flags.backup_workers}: must be below --workers, "
-                    f"{flags.workers}, or an update would hold no gradient")  # fmt: skip
     if "learning_rates" in defaults and flags.learning_rates is None:
         flags.learning_rates = [flags.learning_rate / flags.workers] * flags.workers
-    if len(getattr(flags, "learning_rates", range(flags.workers))) != flags.workers:
-        parse.error(f"--learning_rates: {len(flags.learning_rates)} of them for --workers "
-                    f"{flags.workers}; give one for each")  # fmt: skip
-    for worker in flags.delay or {}:
-        if worker >= flags.workers:
-            parse.error(f"--delay {worker}:...: the last worker is {flags.workers - 1}")
-    if flags.data not in DATASETS and not Path(flags.data).is_file():
-        parse.error(f"--data: there is no file {flags.data}")
-    if flags.data_url and flags.data not in DOWNLOADED:
-        parse.error(f"--data_url: {flags.data} is not downloaded, leave the flag out")

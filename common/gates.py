@@ -11,13 +11,15 @@ import time
 import tensorflow.compat.v1 as tf
 
 from common import fail
+from common.training import graphs
 
 
 class Gate:
-    """One gate on `/job:ps/task:<ps>`; tasks that name the same gate share it."""
+    """One gate on a task, usually ps 0; tasks that name the same gate share it."""
 
-    def __init__(self, name: str, ps: int = 0):
-        with tf.device(f"/job:ps/task:{ps}"):
+    @graphs.scope("gates")
+    def __init__(self, name: str, device: str = "/job:ps/task:0"):
+        with tf.device(device):
             queue = tf.FIFOQueue(1, tf.bool, shapes=[[]], shared_name=f"gate/{name}")
             self._open, self._pass, self._closed = queue.close(), queue.dequeue(), queue.is_closed()
 
@@ -38,25 +40,26 @@ class Gate:
         except tf.errors.DeadlineExceededError:
             return False
 
-    def wait(self, session: tf.Session, whom: str, timeout: float) -> None:
+    def wait(self, session: tf.Session, whom: str, timeout: float, check=lambda: None) -> None:
         """Blocks until `whom` opens the gate; after `timeout` seconds ends the process with one
-        sentence that names `whom`. `session` must reach the gate's ps."""
+        sentence that names `whom`. `session` must reach the gate's ps. Now and then calls `check`.
+        """
         end = time.monotonic() + timeout
         while not self.opens(session, min(5, end - time.monotonic())):
             if time.monotonic() > end:
                 fail(f"{whom} did not come within {timeout:g} s: start it, or see its log")
             print(f"waiting for {whom} ...", flush=True)
+            check()
 
 
 def leave_when_all_have(task, server: tf.train.Server) -> None:
-    """How a parameter server ends: it waits until every worker has left.
+    """How a server without a program ends: it waits until every worker, or the chief, has left.
 
     `server.join()` would never return, since TensorFlow has no call that ends a server.
     """
-    everyone = range(task.flags.workers)
-    gates = [Gate(f"left-{task.index}-{worker}", task.index) for worker in everyone]
+    gates = {who: Gate(f"left-{task.name}-{who}", task.device) for who in task.clients}
     print(f"{task.name} serves at {task.address}", flush=True)
     with tf.Session(server.target, config=task.config) as session:
-        for worker, gate in enumerate(gates):
-            gate.wait(session, f"worker {worker} to finish", float("inf"))
-    print(f"{task.name} ends: all workers have left", flush=True)
+        for who, gate in gates.items():
+            gate.wait(session, f"{who} to finish", float("inf"))
+    print(f"{task.name} ends: {' and '.join(gates)} left", flush=True)

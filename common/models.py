@@ -11,6 +11,7 @@ import math
 import tensorflow.compat.v1 as tf
 
 from common import datasets
+from common.training import graphs
 
 
 def _dense_shapes(sizes: list[int]) -> list[list[int]]:
@@ -85,6 +86,7 @@ def logits(model: str, params: list, x: tf.Tensor) -> tf.Tensor:
     return x
 
 
+@graphs.scope("gradient")
 def gradients(model: str, params: list, batch) -> tuple[tf.Tensor, list[tf.Tensor]]:
     """The mean loss of a batch (x [batch, ...], labels [batch]) at `params`, a scalar, and its
     gradient with respect to each of them."""

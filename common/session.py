@@ -9,14 +9,16 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from common import data, models
-from common.training import graphs, logs, measure, results
-from common.training.evaluation import Evaluation
+from common.training import graphs, measure, results
 from common.training.loop import Session
-from common.training.recovery import SessionCreator, check_checkpoint
+from common.training.recovery import SessionCreator
 from common.training.steps import Notes, Replica, Step
 from common.training.together import StartAndStop
 
+LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.FailedPreconditionError)
 
+
+@graphs.scope("count")
 def updates_so_far(global_step: tf.Variable) -> tf.Tensor:
     """How many updates there have been (int64 scalar), where nothing is pulled."""
     with tf.device(global_step.device):
@@ -48,7 +50,7 @@ def next_update(global_step: tf.Variable, flags, after: Sequence[tf.Tensor]) -> 
         places = [tensor.op.device for tensor in op.inputs if "/job:ps" in tensor.op.device]
         return op.device or (places[0] if places else global_step.device)
 
-    with tf.device(global_step.device):
+    with tf.name_scope("count"), tf.device(global_step.device):
         counted_at = measure.now([tf.group(*after)])  # a group waits for each ps with one message
         with tf.control_dependencies([counted_at]):
             number = tf.raw_ops.ResourceCountUpTo(
@@ -72,6 +74,7 @@ def training(
     number: tf.Tensor | None = None,
     token: tf.Tensor | None = None,
     pulled_at: tf.Tensor | None = None,
+    sent: Sequence[tf.Tensor] = (),
     replicas: Sequence[dict] = (),
     rounds=None,
     begin: Sequence[tf.Operation] = (),
@@ -81,7 +84,7 @@ def training(
 ) -> Iterator[Session]:
     """A monitored session for the training loop; on leaving it, the run's results are written.
 
-    What must be initialised is found in the graph: variables, tables, `tf.data` pipelines.
+    It initialises what it finds in the graph: variables, tables, the inputs of `data.pipeline`.
 
     Args:
         task: who this process is.
@@ -91,7 +94,7 @@ def training(
         pulled_at: how many updates the parameters held that the step started from; without it,
             all that were made.
         replicas: further threads or towers in this process: a dictionary of `step`, `loss`,
-            `number` and `pulled_at` for each.
+            `number` and `pulled_at` for each; if they share one step, also `sent`, its gradients.
         rounds: of a synchronous scheme.
         begin: run before the first step, and again after a recovery, when the parameters are there.
         hooks: of the script's own; they see every step.
@@ -110,71 +113,78 @@ def training(
     ends the process with one sentence and exit code 2.
     """
     flags = task.flags
-    folder = results.create(flags.results)
+    results.create(flags.results)
     params = tf.trainable_variables()
     number = token if number is None else number
-    everyone = [Replica(step, loss, number, pulled_at), *(Replica(**each) for each in replicas)]
-    if rounds is None:
+    everyone = [Replica(step, loss, number, pulled_at, sent), *(Replica(**r) for r in replicas)]
+    if task.is_chief and rounds is None:
+        from common.training.checks import check_updates
+
         for each in everyone:
-            graphs.check_updates(params, each.step, each.number)
+            check_updates(params, each.step, each.number)
     together = StartAndStop(task, [*begin, *(rounds.start if rounds else [])],
                             [rounds.close] if rounds else [])  # fmt: skip
-    tf.summary.scalar("loss", loss)
-    if everyone[-1].step is step:  # one replica, or towers, all in the same step
-        steps = [Step(task, task.index, everyone)]
-    else:
-        steps = [Step(task, k, [each]) for k, each in enumerate(everyone)]
-    saver = tf.train.Saver(tf.global_variables(), max_to_keep=2)
-    pulled = number if pulled_at is None else pulled_at
-    all_hooks = [
+    one = everyone[-1].step is step  # one replica, or towers, all in the same step
+    groups = [everyone] if one else [[each] for each in everyone]
+    steps = [Step(task, task.index + k, group) for k, group in enumerate(groups)]
+    saver = None
+    first = [
         tf.train.StopAtStepHook(last_step=flags.steps),
-        tf.train.LoggingTensorHook(
-            {"number": number, "loss": loss, "pulled_at": pulled},
-            every_n_secs=1,
-            formatter=lambda v: results.line(
-                task.index, v["number"] + 1, v["loss"], max(0, v["number"] - v["pulled_at"])
-            ),
-        ),
-        tf.train.SummarySaverHook(
-            save_secs=1,
-            output_dir=str(folder / "tensorboard" / f"worker-{task.index}"),
-            summary_op=tf.summary.merge_all(),
-        ),
         Notes(steps),
-        *hooks,
     ]
+    own = tf.summary.merge_all()  # the script's
+    if own is not None:
+        path = f"{flags.results}/tensorboard/worker-{task.index}"
+        first += [tf.train.SummarySaverHook(save_secs=1, output_dir=path, summary_op=own)]
+    last = [together, *filter(None, [rounds])]
     if task.is_chief:
-        check_checkpoint(flags.checkpoint_dir)
+        from common.training import checkpoints
+        from common.training.evaluation import Evaluation
+
+        saver = checkpoints.saver(flags.checkpoint_dir)
         evaluate = evaluate or functools.partial(models.evaluate, flags.model)
         test = test or data.load(flags, "test")
         evaluation = Evaluation(task, params, evaluate, test, together.stop)
-        all_hooks += [
-            tf.train.CheckpointSaverHook(
-                flags.checkpoint_dir, save_secs=1, saver=saver, save_graph_def=False
-            ),
-            evaluation,
-        ]
+        saving = checkpoints.Checkpoints(flags.checkpoint_dir, saver)
+        last = [saving, evaluation, *last]
     # The count that hooks look at. In a step it is there already; but a hook may also ask between
     # steps, and must not wait for others then.
     counted = rounds is None and pulled_at is not None
     count_for_hooks = pulled_at if counted else updates_so_far(tf.train.get_global_step())
     tf.add_to_collection("global_step_read_op_cache", count_for_hooks)
-    logs.show_our_lines()
+    tf.logging.set_verbosity(tf.logging.ERROR)  # TensorFlow's notes on its own hooks
+    if hooks:
+        from common.training import logs
+
+        logs.show_our_lines()
     creator = SessionCreator(task, server, saver)
+    monitor = functools.partial(tf.train.MonitoredSession, creator, stop_grace_period_secs=5)
+    # A session of a single process takes its variables with it; the checkpoint has them.
+    connect = creator.connect if task.hosts else creator.create_session
+    lost, looped = False, False
     try:
-        with tf.train.MonitoredSession(
-            creator, [*all_hooks, together, *filter(None, [rounds])], stop_grace_period_secs=5
-        ) as monitored:
-            yield Session(monitored, steps, every=bool(hooks))
+        with monitor([*first, *hooks, *last]) as monitored:
+            kind = Session
+            if task.hosts and len(steps) > 1:
+                from common.training.shared import Shared as kind
+            with contextlib.suppress(tf.errors.OutOfRangeError):  # as the session would do
+                yield kind(monitored, steps, every=bool(hooks))
+            looped = True
     except tf.train.NanLossDuringTrainingError:
         results.diverged(task, f"the loss of {task.name}")
-    connect = creator.connect
+    except LOST:
+        if not looped:
+            raise
+        lost = True
     while True:
         try:
+            if lost:
+                with monitor([*first, *last]) as monitored:  # the updates that it lost
+                    again = Session(monitored, steps, every=False)
+                    while not again.should_stop():
+                        again.run(step)
             with connect() as session:
-                together.finish(session, lambda: evaluation.finish(session, saver))
+                together.finish(session, lambda: evaluation.finish(session, saving.save))
             return
-        except (tf.errors.UnavailableError, tf.errors.AbortedError,
-                tf.errors.FailedPreconditionError):  # fmt: skip
-            print(f"{task.name} lost a parameter server at the end and comes back", flush=True)
-            connect = creator.create_session
+        except LOST:
+            lost = True

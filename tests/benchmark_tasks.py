@@ -16,6 +16,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from common import cluster, data, datasets, models, session
+from common.launch import addresses
 from common.training.together import StartAndStop
 
 HOGWILD = Path(__file__).resolve().parents[1] / "HogWild" / "worker.py"
@@ -51,7 +52,8 @@ def bare_training(task: cluster.Task, server: tf.distribute.Server, *_, **__):
     operations = v1.get_default_graph().get_operations()
     local = v1.local_variables_initializer(), *[o for o in operations if o.type == "MakeIterator"]
     together = StartAndStop(task)
-    task.wait_for_ps()
+    for job, k in task.servers:
+        addresses.wait_for(f"{job} {k}", task.hosts[job][k], task.flags.timeout)
     with v1.Session(server.target, config=task.config) as sess:
         if task.is_chief:
             sess.run(init)

@@ -72,10 +72,10 @@ def processes() -> dict[int, str]:
 
 
 def listening() -> dict[str, int]:
-    """inode -> port of the listening TCP sockets in this network."""
+    """inode -> port of the listening TCP sockets in this network; none without /proc (macOS)."""
     found = {}
-    for name in ("tcp", "tcp6"):
-        for line in Path("/proc/net", name).read_text().splitlines()[1:]:
+    for path in Path("/proc/net").glob("tcp*"):
+        for line in path.read_text().splitlines()[1:]:
             fields = line.split()
             if fields[3] == "0A":
                 found[fields[9]] = int(fields[1].rpartition(":")[2], 16)
@@ -159,17 +159,24 @@ def copy_example(name: str, to, **changes: str):
     return to
 
 
+def variables_set() -> dict[str, str]:
+    """The environment without pytest's own variable."""
+    return {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+
+
 @pytest.fixture(autouse=True)
 def nothing_left():
-    """After every test: none of its processes is alive, and no new port is in use."""
+    """After every test: no process of it lives, no new port is in use, no variable is changed."""
     machine.renew()
-    before = listening()
+    before, variables = listening(), variables_set()
     yield
     left = {} if eventually(lambda: not processes(), 5) else processes()
     for pid in left:
         os.kill(pid, 9)
     assert not left
     assert not held({inode: p for inode, p in listening().items() if inode not in before})
+    changed = dict(variables.items() ^ variables_set().items())
+    assert not changed, "later tests would inherit it: monkeypatch.setenv undoes it"
 
 
 @pytest.fixture

@@ -1,15 +1,20 @@
 """The schemes in plain NumPy, written only from their formulas.
 
-`SCHEMES` has an entry for every folder with a `worker.py`: what it computes, which example it was
-made from, and how many lines may differ. The tests find the folders themselves, and say so when one
-has no entry here.
+`SCHEMES` has an entry for every folder with a `worker.py` or a `chief.py`: what it computes, which
+example it was made from, and how many lines may differ. The tests find the folders themselves, and
+say so when one has no entry here.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from sklearn.datasets import load_digits
+
+from common.launch.example import main_script
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def digits(part: str = "train") -> tuple[np.ndarray, np.ndarray]:
@@ -192,7 +197,7 @@ class Scheme:
 
     Attributes:
         formula: the class above, or None if another test compares the folder with NumPy.
-        parent: the script it was made from; just the folder's name for its worker.py.
+        parent: the script it was made from; just the folder's name for its main script.
         changed: at most this many lines of code are added, and at most this many removed.
         flags: flags that make the scheme's own term visible.
     """
@@ -220,8 +225,25 @@ SCHEMES = {
     "SAGN": Scheme(SAGN, "Synchronous-SGD", 15),
     "Local-SGD": Scheme(LocalSGD, "SAGN", 10),
     "Multiple-GPUs-Single-Machine": Scheme(HogWild, "HogWild", 15),
+    "Model-Parallelism": Scheme(None, "Non-Distributed-Setup/train.py", 75),
     "Your-Own": Scheme(None, "HogWild", 30),
+    "One-Network-per-Device": Scheme(None, "Non-Distributed-Setup/train.py", 62),
+    "In-Graph-Replication": Scheme(None, "Multiple-GPUs-Single-Machine/towers.py", 27),
+    "CIFAR-10": Scheme(None, "HogWild", 60),
+    "Actor-Learner": Scheme(None, "HogWild", 90),
+    "TensorFlow-2": Scheme(None, "HogWild", 100),
 }
+
+
+def folders() -> list[str]:
+    """Every example with several tasks."""
+    return sorted(path.parent.name for path in ROOT.glob("[!.]*/worker.py"))
+
+
+def parent_of(example: str) -> Path:
+    """The script that an example's main script was made from."""
+    parent = ROOT / of(example).parent
+    return main_script(parent) if parent.is_dir() else parent
 
 
 def of(example: str) -> Scheme:
@@ -231,7 +253,7 @@ def of(example: str) -> Scheme:
         AssertionError: if it has none, with what to do.
     """
     assert example in SCHEMES, (
-        f"{example}/worker.py has no formula: write the scheme in NumPy as a class in "
+        f"{example} has no formula: write the scheme in NumPy as a class in "
         "tests/formulas.py, and add the folder with its parent to SCHEMES there"
     )
     return SCHEMES[example]

@@ -64,7 +64,7 @@ def formula(tex: str, display: bool) -> str:
     Raises:
         ValueError: if Matplotlib does not know a command.
     """
-    tex = re.sub(r"\\frac(\d)(\d)", r"\\frac{\1}{\2}", " ".join(tex.split()))
+    tex = re.sub(r"\\frac(\w)(\w)", r"\\frac{\1}{\2}", " ".join(tex.split()))
     tex = tex.replace(r"\text{", r"\mathrm{").replace(r"\mathrm{ ", r"\ \mathrm{")
     tex = re.sub(r"\\mathrm{[^}]*}", lambda m: m[0].replace(" ", r"\ "), tex)
     font = FontProperties(math_fontfamily="cm", size=16)

@@ -11,6 +11,7 @@ from machine import seconds
 
 ROOT = Path(__file__).resolve().parents[1]
 SIDE_BY_SIDE = ROOT / "Basics-Tutorial" / "Multiple-Workers"  # these run at the same time
+os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's kernel, not the user's
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 
 
@@ -49,7 +50,6 @@ def execute(path: Path, target: Path, parameters: dict | None = None) -> nbforma
         nbclient.exceptions.CellTimeoutError: after two minutes of a usual machine in one
             cell.
     """
-    os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's kernel, not the user's
     # Not papermill's cwd: it would change this whole process's, which may run other notebooks too.
     place, limit = {"metadata": {"path": str(path.parent)}}, round(seconds(120))
     papermill.execute_notebook(path, target, parameters, kernel_name="python3", resources=place,

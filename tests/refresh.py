@@ -10,6 +10,7 @@ A generated part stands between `<!-- KIND: ARGUMENT -->` and `<!-- end -->`:
     file: FILE         quotes a whole file
     seconds: EXAMPLE   how long the quoted run of an example took, from the command to the last line
     sweep: EXAMPLE     accuracy by learning rate and workers, as sweep.py measured it
+    searches: KIND     a table that searches.py measured: seeds, speed or actors
     benchmark: speed   the results in benchmark.json
 """
 
@@ -27,6 +28,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 import notebooks
+import searches
 
 from common.launch.example import example_of
 from common.teach import quotes
@@ -132,7 +134,7 @@ def output(command: str) -> str:
     if done.returncode:
         sys.exit(f"{command} ended with exit code {done.returncode}:\n{done.stdout}")
     where = re.search(r"results in (\S+)", done.stdout)
-    example = re.match(r"bash (\S+)/run\.sh$", command)
+    example = re.match(r"bash (\S+)/run\.sh( --data digits)?$", command)  # CIFAR-10 needs it
     if example:
         shutil.copy(ROOT / where[1] / "curves.png", ROOT / example[1] / "curves.png")
         known = json.loads(MEASURED.read_text()) if MEASURED.exists() else {}
@@ -146,7 +148,8 @@ def output(command: str) -> str:
 
 FIXED = {"diff": diff, "lines": paragraph, "file": whole_file}
 MEASURING = {"output": output}
-QUOTED = {"seconds": seconds, "benchmark": benchmark, "sweep": sweep}
+QUOTED = {"seconds": seconds, "benchmark": benchmark, "sweep": sweep,
+          "searches": searches.table}  # fmt: skip
 
 
 def refreshed(text: str, kinds: dict, folders: Collection[str] = ()) -> str:

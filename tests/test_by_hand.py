@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 
@@ -33,7 +34,7 @@ def finish(tasks, tmp_path):
     """Every task ends by itself, including the ps; both workers made updates, and all were made."""
     outputs = [task.communicate(timeout=seconds(90))[0] for task in tasks]
     assert [task.returncode for task in tasks] == [0, 0, 0], "\n".join(outputs)
-    assert "ps 0 ends: all workers have left" in outputs[0]
+    assert "ps 0 ends: worker 0 and worker 1 left" in outputs[0]
     assert "test accuracy" in outputs[1]
     assert (tmp_path / "worker-0" / "parameters.npz").is_file()
     steps = []
@@ -48,6 +49,26 @@ def finish(tasks, tmp_path):
 def test_three_terminals_with_the_default_ports(tmp_path):
     tasks = [start(job, i, tmp_path, "--task_index", str(i)) for job, i in TASKS]
     finish(tasks, tmp_path)
+
+
+@pytest.mark.parametrize("job", ["ps", "worker"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_port_that_is_taken(tmp_path, job, shared):
+    """Also by a server that would share it, as TensorFlow's do."""
+    with socket.socket() as other:
+        if shared:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.bind(("", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        task = start(job, 0, tmp_path, f"--{job}_hosts", f"localhost:{port}")
+        output, _ = task.communicate(timeout=seconds(60))
+    assert task.returncode == 2
+    said = [line for line in output.splitlines() if not line.startswith(("WARNING: All", "I0"))]
+    assert said == [
+        f"error: port {port} is taken: end the program that uses it, or choose another port"
+    ]
+    assert not list(tmp_path.iterdir())
 
 
 def test_tf_config_with_a_chief(tmp_path):

@@ -158,9 +158,9 @@ def test_other_versions_than_the_pins(installed, monkeypatch, tmp_path):
     # A copied example has no ranges: there, only the pins count as tested.
     monkeypatch.setattr(doctor, "ROOT", tmp_path)
     assert f"numpy is {least}, but ==" in problem(doctor.packages)[0]
-    lines = [line for line in doctor.PINS.read_text().splitlines() if line.startswith("numpy==")]
-    assert len(lines) > 1  # one for each Python
-    for pin in map(Requirement, lines):
+    pins = re.findall(r"^numpy==[^\\\n]*", doctor.PINS.read_text(), re.M)  # without its hashes
+    assert len(pins) > 1  # one for each Python
+    for pin in map(Requirement, pins):
         installed["numpy"] = str(pin.specifier).removeprefix("==")
         if pin.marker.evaluate():
             assert doctor.packages(("numpy",)) == f"numpy {installed['numpy']}"
@@ -181,6 +181,13 @@ def test_no_private_network(monkeypatch, tmp_path):
     setting.write_text("1\n")
     sysctl = "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
     assert problem(doctor.isolation)[1] == f"{sysctl}, or {cure}"
+
+
+def test_a_private_network_without_a_slow_link(monkeypatch):
+    monkeypatch.setattr(network, "can_be_private", lambda mbit=None: "no filter" if mbit else "")
+    assert doctor.isolation().endswith("nobody else can reach them; no --link_mbit (no filter)")
+    monkeypatch.setattr(network, "can_be_private", lambda mbit=None: "")
+    assert "a slow link" in doctor.isolation() and "no --link_mbit" not in doctor.isolation()
 
 
 def test_disk(monkeypatch):

@@ -196,14 +196,3 @@ def test_resume_continues_the_count(run):
     assert second.summary["global_step"] == 300
     steps = sorted(e["global_step"] for k in (0, 1) for e in second.events(k))
     assert steps == list(range(201, 301))
-
-
-def test_an_interrupted_run_resumes_in_its_folder(start, run):
-    process, where = start("HogWild", "--steps", ENDLESS)
-    reach(where, 2000)
-    process.kill()
-    process.communicate()
-    assert eventually(lambda: not processes(), 5)
-    finished = run("HogWild", "--steps", 4000, "--results", where)
-    assert finished.summary["global_step"] == 4000
-    assert min(event["global_step"] for event in finished.events(0)) > 500

@@ -7,6 +7,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 from conftest import ROOT, copy_example, environment
@@ -14,10 +15,11 @@ from machine import seconds
 
 from common import flags as common_flags
 from common.cluster import Task
+from common.launch import mistakes
+from common.launch.example import job_of, main_script
 
-SCRIPTS = ("worker.py", "train.py")
 EXAMPLES = sorted(
-    folder.name for folder in ROOT.iterdir() if any((folder / name).is_file() for name in SCRIPTS)
+    path.parent.name for path in ROOT.glob("[!.]*/run.sh") if path.parent.name != "tests"
 )
 HOGWILD = {"workers": 2, "ps": 1, "steps": 2000, "learning_rate": 0.2}
 ALONE = HOGWILD | {"workers": 1, "ps": 0}
@@ -36,7 +38,7 @@ SHOWN_IN_WORDS = {  # defaults that depend on other things
 
 def defaults_of(example: str) -> dict:
     """`DEFAULTS` as the example's script writes it."""
-    script = next(p for name in SCRIPTS if (p := ROOT / example / name).is_file())
+    script = main_script(ROOT / example)
     return ast.literal_eval(re.search(r"^DEFAULTS = (\{.*?\})", script.read_text(), re.M | re.S)[1])
 
 
@@ -54,6 +56,8 @@ def expected_defaults(own: dict) -> dict[str, list[str]]:
     shown = {"help": [], "plain": ["one, on a terminal"]}
     for name, value in values.items():
         text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        if isinstance(value, tuple):
+            text = value[0]
         if value is None:
             text = SHOWN_IN_WORDS.get(name, "none")
         assert name in known or value is not None
@@ -93,10 +97,6 @@ def call(house, tmp_path):
     return _call
 
 
-def files(*folders) -> set[str]:
-    return {str(p) for folder in folders for p in folder.rglob("*") if "__pycache__" not in str(p)}
-
-
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_help_lists_every_flag_with_its_default_and_needs_no_tensorflow(call, example):
     finished = call(example, "--help")
@@ -104,6 +104,7 @@ def test_help_lists_every_flag_with_its_default_and_needs_no_tensorflow(call, ex
     assert shown_defaults(finished.stdout) == expected_defaults(defaults_of(example))
 
 
+@mock.patch.dict("os.environ")  # undoes what the scripts set there
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_help_of_the_task_scripts(monkeypatch, capsys, example):
     own = defaults_of(example)
@@ -112,76 +113,24 @@ def test_help_of_the_task_scripts(monkeypatch, capsys, example):
     for script in (ROOT / example).glob("*.py"):
         if "Task.from_flags" not in script.read_text():
             continue
-        job = "ps" if script.name == "ps.py" else "worker"
+        job = {"ps.py": "ps", "worker.py": "worker"}.get(script.name) or job_of(script)
         monkeypatch.setattr(sys, "argv", [str(script), "--help"])
         monkeypatch.syspath_prepend(script.parent)  # as Python does for a script
         with pytest.raises(SystemExit) as ended:
             runpy.run_path(str(script), run_name="__main__")
         assert ended.value.code == 0
         shown = shown_defaults(capsys.readouterr().out)
-        assert {name: shown[name] for name in ("job_name", "task_index", "ps_hosts")} == {
+        assert {name: shown[name] for name in ("job_name", "task_index")} == {
             "job_name": [job],
             "task_index": ["0"],
-            "ps_hosts": ["localhost:2222"],
         }
+        assert shown.get("ps_hosts", ["localhost:2222"]) == ["localhost:2222"]
+        assert shown.get("chief_hosts", ["localhost:2225"]) == ["localhost:2225"]
+        assert job in ("ps", "worker") or f"{job}_hosts" in shown
         workers = ["localhost:2223", "localhost:2224"][: own["workers"]]
         assert shown["worker_hosts"] == [",".join(workers)]
         assert shown.keys() >= expected_defaults(own).keys() - {"workers"}
         assert shown["steps"] == [str(own["steps"])]
-
-
-MISTAKES = [
-    ("HogWild", "--nonsense 3", "unknown flag --nonsense", "--help"),
-    ("HogWild", "--work 3", "unknown flag --work"),  # no abbreviations: they would change meaning
-    ("HogWild", "surplus", "unknown flag surplus"),
-    ("HogWild", "--window 3", "unknown flag --window"),
-    ("AGN", "--window 0", "--window", "1 or more", "'0'"),
-    ("HogWild", "--workers 0", "--workers", "1 or more", "'0'"),
-    ("HogWild", "--steps", "--steps", "expected one argument"),
-    ("HogWild", "--steps x", "--steps", "a whole number", "'x'"),
-    ("HogWild", "--steps -1", "--steps", "1 or more", "'-1'"),
-    ("HogWild", "--steps 1.5", "--steps", "a whole number", "'1.5'"),
-    ("HogWild", "--batch_size -3", "--batch_size", "0 or more", "'-3'"),
-    ("HogWild", "--learning_rate 0", "--learning_rate", "above 0", "'0'"),
-    ("HogWild", "--learning_rate nan", "--learning_rate", "above 0", "'nan'"),
-    ("HogWild", "--learning_rate inf", "--learning_rate", "'inf'"),
-    ("HogWild", "--seed 99999999999999999999", "--seed", "'99999999999999999999'"),
-    ("HogWild", "--delay 1", "--delay", "K:SECONDS", "'1'"),
-    ("HogWild", "--delay 0:0.1,", "--delay", "K:SECONDS"),
-    ("HogWild", "--delay 7:0.1", "--delay 7", "the last worker is 1"),
-    ("HogWild", "--target_accuracy 1.5", "--target_accuracy", "at most 1", "'1.5'"),
-    ("HogWild", "--target_accuracy 0", "--target_accuracy", "above 0"),
-    ("HogWild", "--data nosuch", "--data", "digits, mnist,", "PATH.npz", "'nosuch'"),
-    ("HogWild", "--data missing.npz", "--data", "no file", "here/missing.npz"),
-    ("HogWild", "--data_url http://127.0.0.1:1/", "--data_url", "digits", "leave the flag out"),
-    ("HogWild", "--model resnet", "--model", "linear", "mlp", "cnn", "'resnet'"),
-    ("HogWild", "--network foo", "--network", "auto", "private", "host", "'foo'"),
-    ("HogWild", "--timeout 0", "--timeout", "above 0"),
-    ("HogWild", "--ps 0", "--ps 0", "needs a parameter server"),
-    ("HogWild", "--threads 0", "--threads", "1 or more", "'0'"),
-    ("HogWild", "--threads 2 --ps 1", "--threads 2", "leave --ps out"),
-    ("HogWild", "--threads 2 --workers=2", "--threads 2", "leave --workers out"),
-    ("AEASGD", "--moving_rate -0.1", "--moving_rate", "0 or more", "'-0.1'"),
-    ("AEAMSGD", "--moving_rate 1.5", "--moving_rate", "at most 1", "'1.5'"),
-    ("AEAMSGD", "--momentum 1", "--momentum", "below 1", "'1'"),
-    ("Synchronous-SGD", "--backup_workers 2", "--backup_workers 2", "below --workers, 2"),
-    ("Synchronous-SGD", "--backup_workers -1", "--backup_workers", "0 or more"),
-    ("Synchronous-SGD-different-learning-rates", "--learning_rates 0.1", "1 of them", "2"),
-    (
-        "Synchronous-SGD-different-learning-rates",
-        "--learning_rates 0.1,x",
-        "--learning_rates",
-        "'x'",
-    ),
-    ("Synchronous-SGD-different-learning-rates", "--learning_rates 0.1,0", "above 0", "'0'"),
-    ("SAGN", "--window 0", "--window", "1 or more", "'0'"),
-    ("Multiple-GPUs-Single-Machine", "--mode both", "asynchronous, synchronous, towers", "'both'"),
-    ("Multiple-GPUs-Single-Machine", "--mode towers --ps 1", "one process", "leave --ps out"),
-    ("Multiple-GPUs-Single-Machine", "--memory_fraction 2", "--memory_fraction", "at most 1"),
-    ("Distributed-Setup", "--workers 2", "--workers 2", "one worker", "HogWild"),
-    ("Non-Distributed-Setup", "--ps 1", "--ps 1", "no parameter server"),
-    ("Non-Distributed-Setup", "--workers 2", "--workers 2", "one worker"),
-]
 
 
 def assert_one_sentence(text: str, *words: str) -> None:
@@ -191,35 +140,12 @@ def assert_one_sentence(text: str, *words: str) -> None:
         assert word in text
 
 
-@pytest.mark.parametrize(("example", "flags", "words"), [(e, f, w) for e, f, *w in MISTAKES])
-def test_a_mistake_costs_one_line_and_writes_nothing(call, house, tmp_path, example, flags, words):
-    before = files(house, tmp_path)
-    finished = call(example, *flags.split())
-    assert finished.returncode == 2
-    assert finished.stdout == ""
-    assert_one_sentence(finished.stderr, *words)
-    assert files(house, tmp_path) == before
-
-
-@pytest.mark.parametrize("below", ["", "deeper", "much/deeper"])
-def test_results_that_cannot_be_written(call, house, tmp_path, below):
-    # A file is in the way: permissions would not stop root.
-    in_the_way = tmp_path / "file"
-    in_the_way.write_text("precious")
-    before = files(house, tmp_path)
-    finished = call("HogWild", "--results", in_the_way / below)
-    assert finished.returncode == 2
-    assert finished.stdout == ""
-    assert_one_sentence(finished.stderr, f"cannot write to {in_the_way}", "--results")
-    assert files(house, tmp_path) == before
-    assert in_the_way.read_text() == "precious"
-
-
 def options(defaults: dict, *given):
     """The command line of an example with these `DEFAULTS`, as its tasks read it."""
     parser = common_flags.parser(HOGWILD | defaults)
     found = parser.parse_args([str(value) for value in given])
-    common_flags.check(found, HOGWILD | defaults, parser)
+    common_flags.complete(found, HOGWILD | defaults)
+    mistakes.check(found, HOGWILD | defaults, parser)
     return found
 
 
@@ -271,7 +197,7 @@ def test_a_known_flag_takes_the_examples_default(name):
 
 def test_all_known_flags_with_a_plain_default_were_tried():
     known = common_flags.EVERYWHERE | common_flags.IF_NAMED
-    rest = {"ps", "data_url", "results", "checkpoint_dir", "threads", "mode"}
+    rest = {"ps", "data_url", "results", "checkpoint_dir", "threads"}
     assert {*known} - {*CHANGED} <= rest | {"link_mbit"}
 
 
@@ -338,6 +264,19 @@ def test_a_bad_value_of_an_own_flag_is_one_sentence(capsys, given, words):
     assert_one_sentence(capsys.readouterr().err, *words)
 
 
+def test_a_tuple_lists_the_words_of_a_flag(capsys):
+    """The first is the default; also for a known flag."""
+    defaults = {"mode": ("averaged", "threads"), "model": ("small", "large")}
+    found = options(defaults, "--model", "large")
+    assert (found.mode, found.model) == ("averaged", "large")
+    for given in (["--mode", "both"], ["--model", "mlp"]):
+        with pytest.raises(SystemExit) as ended:
+            options(defaults, *given)
+        assert ended.value.code == 2
+        words = ", ".join(defaults[given[0][2:]])
+        assert_one_sentence(capsys.readouterr().err, given[0], f"one of {words}", repr(given[1]))
+
+
 @pytest.mark.parametrize("default", [None, {}, {"a": 1}, [], ["a"], [True], (1, 2), [[1]], b"x"])
 def test_a_default_that_shows_no_type_is_one_sentence(capsys, default):
     with pytest.raises(SystemExit) as ended:
@@ -389,14 +328,18 @@ def test_own_flags_are_in_the_help_and_in_the_summary(run, tmp_path):
 def task(monkeypatch):
     """`task("worker", "--task_index", 1)` -> the Task of such a script."""
 
+    # Another program may use the default ports; test_by_hand.py tries one that is taken.
+    monkeypatch.setattr("common.launch.by_hand.check_free", lambda address: None)
+
     def _task(job, *flags, config=None, defaults=HOGWILD):
         script = ROOT / "HogWild" / f"{job}.py"
         monkeypatch.setattr(sys, "argv", [str(script), *map(str, flags)])
         monkeypatch.delenv("TF_CONFIG", raising=False)
+        monkeypatch.setenv("TASK_RESTARTS", "0")  # as by the launcher: no part is left
         if config is not None:
             text = config if isinstance(config, str) else json.dumps(config)
             monkeypatch.setenv("TF_CONFIG", text)
-        return Task.from_flags(job, defaults if job == "worker" else None)
+        return Task.from_flags(job, None if job == "ps" else defaults)
 
     return _task
 
@@ -433,6 +376,34 @@ def test_devices_and_filters(task):
     assert not alone.config.device_filters
 
 
+def test_a_chief_has_the_program_and_the_others_serve(task):
+    """It talks to everyone, so it has no filters; they end when it has left."""
+    hosts = ("--ps_hosts", "a:1", "--worker_hosts", "b:1,c:1", "--chief_hosts", "d:1")
+    chief = task("chief", *hosts)
+    assert (chief.name, chief.address, chief.device) == ("chief 0", "d:1", "/job:chief/task:0")
+    assert chief.is_chief and not chief.config.device_filters
+    assert chief.clients == {"chief 0": "d:1"}
+    assert chief.servers == [("ps", 0), ("worker", 0), ("worker", 1)]
+    assert (chief.flags.workers, chief.flags.ps) == (2, 1)
+    assert task("chief").hosts["chief"] == ["localhost:2225"]
+
+    without = task("worker", *hosts[:4])
+    assert without.clients == {"worker 0": "b:1", "worker 1": "c:1"}
+    assert without.servers == [("ps", 0)]
+
+
+def test_a_cluster_without_ps(task, capsys):
+    """`"ps": None`: workers only, or workers and a chief."""
+    worker = task("worker", defaults=HOGWILD | {"ps": None})
+    assert worker.hosts == {"worker": ["localhost:2223", "localhost:2224"]}
+    assert (worker.flags.ps, worker.servers, worker.is_chief) == (0, [], True)
+    assert sorted(task("chief", defaults=HOGWILD | {"ps": None}).hosts) == ["chief", "worker"]
+    with pytest.raises(SystemExit) as ended:
+        task("worker", "--ps", 1, defaults=HOGWILD | {"ps": None})
+    assert ended.value.code == 2
+    assert_one_sentence(capsys.readouterr().err, "--ps", "no parameter server here")
+
+
 def test_the_cores_are_shared_by_the_tasks_of_one_machine(task, monkeypatch):
     monkeypatch.setattr("common.cluster.cores", lambda: 12)
     hosts = ("--ps_hosts", "a:1", "--worker_hosts", "a:2,a:3,b:1")
@@ -466,6 +437,19 @@ def test_tf_config(task, chief):
     assert task("ps", config=cluster_config("ps", 0, **jobs)).hosts["worker"] == everyone
     alone = task("worker", config=cluster_config(chief, 0, ps=["p:1"], **{chief: ["c:1"]}))
     assert (alone.index, alone.hosts) == (0, {"ps": ["p:1"], "worker": ["c:1"]})
+
+
+def test_tf_config_of_an_example_with_a_chief(task, capsys):
+    jobs = {"ps": ["p:1"], "chief": ["c:1"], "worker": ["a:1", "b:1"]}
+    chief = task("chief", config=cluster_config("chief", 0, **jobs))
+    assert (chief.name, chief.hosts) == ("chief 0", jobs)
+    with pytest.raises(SystemExit) as ended:
+        task("chief", config=cluster_config("worker", 0, **jobs))
+    assert ended.value.code == 2
+    assert_one_sentence(capsys.readouterr().err, "the chief's", "start worker.py")
+    with pytest.raises(SystemExit) as ended:
+        task("chief", config=cluster_config("worker", 0))
+    assert_one_sentence(capsys.readouterr().err, "TF_CONFIG", "ps and worker and chief")
 
 
 def test_flags_override_tf_config(task):

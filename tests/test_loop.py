@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 from conftest import ROOT, copy_example
 
 from common import session
-from common.training import graphs
+from common.training import checks
 
 tf.disable_eager_execution()
 
@@ -257,7 +257,7 @@ def updated(write: bool, wrap) -> None:
         flags = argparse.Namespace(steps=10)
         with session.next_update(global_step, flags, after=[grad]) as number:
             step = tf.train.GradientDescentOptimizer(0.1).apply_gradients([(grad, param)])
-        graphs.check_updates([param], step, number)
+        checks.check_updates([param], step, number)
 
 
 WRAPS = {

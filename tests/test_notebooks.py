@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import jupyter_client
 import make_site
@@ -30,6 +31,12 @@ SHORTER = {
     "Synchronous-SGD": {"slow_steps": 10, "delay": seconds(0.2)},
     "Synchronous-SGD-different-learning-rates": {"steps": 100},
     "Multiple-GPUs-Single-Machine": {"steps": 100},
+    "CIFAR-10": {"steps": 160, "few": 60},
+    "In-Graph-Replication": {"steps": 100, "most": 3},
+    "Model-Parallelism": {"steps": 20},
+    "One-Network-per-Device": {"steps": 1000},
+    "TensorFlow-2": {"steps": 200},
+    "Replication": {"steps": 100, "most": 4},
 }
 PARTS = (r"\*\*What you will learn\*\*", r"\*\*Time needed:\*\* \d+ minutes",
          "^#+ .*on two numbers",
@@ -167,8 +174,9 @@ def test_the_tutorial_names_every_notebook_with_its_minutes():
 
 
 def others() -> list[str]:
-    """What runs besides papermill, the kernel and the guards of process groups."""
-    own = ("papermill", "ipykernel_launcher", "os.killpg", "resource_tracker")
+    """What runs besides papermill, the kernel, the guards of process groups and the process that
+    removes the kernel's temporary folder at its end."""
+    own = ("papermill", "ipykernel_launcher", "os.killpg", "resource_tracker", "shutil.rmtree")
     return [command for command in processes().values() if not any(name in command for name in own)]
 
 
@@ -194,7 +202,8 @@ def test_nothing_outlives_a_killed_kernel(path, flags, tmp_path):
         assert eventually(lambda: any(wanted in command for command in others()), 60)
         os.kill(pid_of("ipykernel_launcher"), signal.SIGKILL)
         assert eventually(lambda: not others(), 5), others()
-        assert eventually(lambda: not [c for c in processes().values() if "killpg" in c], 5)
+        helpers = ("os.killpg", "shutil.rmtree")
+        assert eventually(lambda: not any(h in c for c in processes().values() for h in helpers), 5)
     finally:
         papermill.kill()
         papermill.wait()
@@ -226,3 +235,16 @@ def test_an_interrupted_cell_stops_its_run():
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
+
+
+def test_a_kernel_that_is_killed_leaves_no_folder(tmp_path):
+    code = (
+        "import os, sys; from common.teach import notebook; print(notebook._SCRATCH, flush=True); "
+        "os.kill(os.getpid(), 9)"
+    )
+    killed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                            cwd=ROOT, env=environment(TMPDIR=str(tmp_path)))  # fmt: skip
+    assert killed.returncode == -9
+    folder = Path(killed.stdout.split()[-1])
+    assert folder.parent == tmp_path
+    assert eventually(lambda: not folder.exists(), 5)

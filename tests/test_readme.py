@@ -12,9 +12,10 @@ import refresh
 from conftest import ROOT, environment
 
 from common import flags
-from common.launch.example import example_of
+from common.launch.example import example_of, main_script
 from common.teach import quotes
 
+EXAMPLES = sorted(path.parent for path in ROOT.glob("[!.]*/run.sh") if path.parent.name != "tests")
 READMES = [str(path.relative_to(ROOT)) for path in refresh.readmes()]
 
 
@@ -44,7 +45,7 @@ def test_links_and_paths_exist(readme):
         elif not target.startswith("https://"):
             assert (here / target.partition("#")[0]).exists(), target
     for quoted in re.findall(r"`([^`\s]+/[^`\s]*|[\w-]+\.(?:py|sh|txt|toml|mplstyle))`", prose):
-        if quoted.startswith(("HogWild/results", "logs/")) or "://" in quoted:
+        if quoted.startswith(("HogWild/results", "logs/", "time/", "trial_T/")) or "://" in quoted:
             continue
         places = [ROOT / quoted, here / quoted, ROOT / "HogWild" / quoted, ROOT / "common" / quoted]
         assert any(place.exists() for place in places), quoted
@@ -52,10 +53,10 @@ def test_links_and_paths_exist(readme):
 
 @pytest.mark.parametrize("readme", READMES)
 def test_flags_exist(readme):
-    scripts = [*ROOT.glob("[!.]*/worker.py"), *ROOT.glob("[!.]*/train.py")]
+    scripts = [main_script(folder) for folder in EXAMPLES]
     known = "".join(flags.parser(example_of(s)[0]).format_help() for s in scripts)
     known += refresh.parser().format_help()
-    known += " --fast --job_name --task_index --ps_hosts --worker_hosts"
+    known += " --fast --job_name --task_index --ps_hosts --worker_hosts --chief_hosts --logdir"
     known += " --universal --python-version --no-annotate --no-header"
     for flag in set(re.findall(r"(?<![\w-])--\w+", text(readme))):
         assert re.search(rf"{flag}\b", known), flag
@@ -79,7 +80,7 @@ def test_commands_can_be_typed():
         assert known, command
         match = re.match(r"bash (\S+)/run\.sh(.*)", command)
         if match and match[1] != "tests" and "../" not in command:
-            defaults, _ = example_of(next((ROOT / match[1]).glob("[wt]*r*.py")))
+            defaults, _ = example_of(main_script(ROOT / match[1]))
             flags.parser(defaults).parse_args(match[2].split())
 
 
@@ -118,20 +119,14 @@ def test_hogwild_differs_only_by_its_scheme():
     assert changed == ["DEFAULTS", "next_batch"]
 
 
-@pytest.mark.parametrize("example", sorted(p.parent.name for p in ROOT.glob("[!.]*/worker.py")))
+@pytest.mark.parametrize("example", formulas.folders())
 def test_the_diff_is_the_scheme(example):
     """Changed lines without comments: the larger number of added and removed lines."""
     scheme = formulas.of(example)
-    parent = ROOT / scheme.parent
-    if parent.is_dir():
-        parent /= "worker.py"
-    a, b = quotes.code(parent), quotes.code(ROOT / example / "worker.py")
+    a, b = (quotes.code(s) for s in (formulas.parent_of(example), main_script(ROOT / example)))
     changes = list(difflib.unified_diff(a, b, n=0, lineterm=""))[2:]
     come, go = (sum(line[0] == sign for line in changes) for sign in "+-")
     assert max(come, go) <= scheme.changed, "\n".join(changes)
-
-
-EXAMPLES = sorted(path.parent for path in ROOT.glob("[!.]*/run.sh") if path.parent.name != "tests")
 
 
 def test_the_catalogue_is_complete():
@@ -146,6 +141,9 @@ def test_the_catalogue_is_complete():
     for folder in EXAMPLES:
         scripts = {path.name for path in folder.glob("*.py")}
         usual = {"ps.py", "worker.py"} if "worker.py" in scripts else {"train.py"}
+        usual |= {main_script(folder).name}
+        if example_of(main_script(folder))[0].get("ps", 1) is None:
+            usual -= {"ps.py"}
         assert usual <= scripts, folder.name
         readme = text(f"{folder.name}/README.md")
         assert not [name for name in scripts - usual if name not in readme], folder.name

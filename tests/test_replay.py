@@ -10,10 +10,11 @@ import json
 import formulas
 import numpy as np
 import pytest
-from conftest import ROOT
+from formulas import folders
 from test_transfers import assert_one_transfer_each_way, probed
 
-FOLDERS = sorted(path.parent.name for path in ROOT.glob("[!.]*/worker.py"))
+from common.launch.example import example_of
+
 STEPS = 60
 EXACT = 1e-5  # relative to the largest parameter
 
@@ -51,17 +52,14 @@ def distance(measured: np.ndarray, expected: np.ndarray) -> float:
     return np.abs(measured - expected).max() / np.abs(expected).max()
 
 
-@pytest.mark.parametrize("window", [5, pytest.param(1, marks=pytest.mark.slow("another window"))])
-@pytest.mark.parametrize("example", FOLDERS)
-def test_a_run_matches_its_formula(run, tmp_path, example, window):
+@pytest.mark.parametrize("example", folders())
+def test_a_run_matches_its_formula(run, tmp_path, example):
     """And each of its steps makes one transfer each way."""
     entry = formulas.of(example)
     if entry.formula is None:
         pytest.skip("another test compares it with NumPy")
-    text = (ROOT / example / "worker.py").read_text()
-    windows = ["--window", window] if '"window"' in text else []
-    if not windows and window != 5:
-        pytest.skip("it has no window")
+    defaults, _ = example_of(formulas.ROOT / example / "worker.py")
+    windows = ["--window", 5] if "window" in defaults else []
     workers = [] if example == "Distributed-Setup" else ["--workers", 3]
     finished = run(example, "--model", "linear", "--batch_size", 0, "--learning_rate", 0.3,
                    "--steps", STEPS, *workers, *windows, *entry.flags,
@@ -77,11 +75,15 @@ def test_a_run_matches_its_formula(run, tmp_path, example, window):
         assert distance(flat(finished), replay(finished, parent)) > 10 * EXACT
 
 
+SEVERAL = ["HogWild", "DC-ASGD", "DOWNPOUR --window 1", "AEAMSGD --window 1", "SAGN --window 1"]
+
+
 @pytest.mark.slow("the same schemes again")
-@pytest.mark.parametrize("example", ["HogWild", "DOWNPOUR", "AEAMSGD", "DC-ASGD", "SAGN"])
+@pytest.mark.parametrize("example", SEVERAL)
 def test_several_steps_in_a_call_match_the_formula_too(run, example):
     """Each step in a call starts from what the previous one left, on the worker and on the ps."""
-    finished = run(example, "--model", "linear", "--batch_size", 0, "--learning_rate", 0.3,
+    example, *window = example.split()
+    finished = run(example, "--model", "linear", "--batch_size", 0, "--learning_rate", 0.3, *window,
                    "--steps", STEPS + 1, "--workers", 3, "--steps_per_execution", 4)  # fmt: skip
     scheme = formulas.of(example).formula(finished.summary["flags"], np.zeros(650))
     replay = together if isinstance(scheme, formulas.SynchronousSGD) else replayed

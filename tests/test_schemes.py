@@ -90,7 +90,7 @@ def test_the_default_moving_rate(example, n):
     defaults, _ = example_of(ROOT / example / "worker.py")
     parser = flags.parser(defaults, "")
     options = parser.parse_args(["--workers", str(n)])
-    flags.check(options, defaults, parser)
+    flags.complete(options, defaults)
     assert options.moving_rate == pytest.approx(0.9 / n)
 
 

@@ -108,8 +108,10 @@ def test_rows_from_before_a_fault_are_not_taken_for_later_steps(tmp_path):
     """As in a run: a call ends with an error, and training continues in a new session."""
     target, places = cluster()
     fault = 2 * COUNT + 3
-    flags = argparse.Namespace(steps_per_execution=COUNT, results=str(tmp_path))
-    task = types.SimpleNamespace(device=places[1], flags=flags)
+    flags = argparse.Namespace(
+        steps_per_execution=COUNT, results=str(tmp_path), batch_size=1, workers=1, steps=100
+    )
+    task = types.SimpleNamespace(device=places[1], hosts={}, flags=flags)
     with tf.Graph().as_default():
         step, (there, here), number, inits = step_of(10 * COUNT, *places, fault=fault)
         loss, pulled_at = there[0], tf.cast(here[0], tf.int64)  # shown as such in the events
@@ -201,8 +203,10 @@ def counting(tmp_path, amount, more=lambda step, now: ()):
         the session, the `Step`, its operation, the variable, its value after the step, and what
         `more` computes from the operation and this value
     """
-    flags = argparse.Namespace(steps_per_execution=COUNT, results=str(tmp_path))
-    task = types.SimpleNamespace(device="", flags=flags)
+    flags = argparse.Namespace(
+        steps_per_execution=COUNT, results=str(tmp_path), batch_size=1, workers=1, steps=100
+    )
+    task = types.SimpleNamespace(device="", hosts={}, flags=flags)
     k = tf.Variable(0.0, use_resource=True)
     made = k.assign_add(amount, read_value=False)
     with tf.control_dependencies([made]):

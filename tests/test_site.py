@@ -14,12 +14,13 @@ import threading
 import urllib.parse
 from pathlib import Path
 
+import formulas
 import make_site
 import pytest
 from conftest import ROOT, environment
 from machine import seconds
 
-pytestmark = pytest.mark.slow("renders every notebook, and opens a browser")
+slow = pytest.mark.slow("renders every notebook, and opens a browser")
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
@@ -84,14 +85,21 @@ def site(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("source", make_site.reading_order(), ids=str)
+def test_every_formula_can_be_drawn(source):
+    make_site.load(source)
+
+
+@slow
 def test_every_source_has_its_page(site):
     for source in make_site.reading_order():
         assert (site / make_site.page_of(source)).is_file()
     index = (site / "index.html").read_text()
-    for folder in (path.parent.name for path in ROOT.glob("[!.]*/worker.py")):
+    for folder in formulas.folders():
         assert f'href="{folder}/index.html"' in index, folder
 
 
+@slow
 def test_links_lead_somewhere_and_nothing_is_loaded_from_elsewhere(site):
     pages = {path: Page(path) for path in site.rglob("*.html")}
     for path, page in pages.items():
@@ -140,6 +148,7 @@ def server(site):
     server.server_close()
 
 
+@slow
 @pytest.mark.skipif(not CHROMIUM, reason="no Chromium here (Debian: apt install chromium)")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_browser_shows_every_page_well(site, server, scheme, tmp_path):

@@ -2,10 +2,12 @@
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, copy_example
+from conftest import ROOT, copy_example, environment
 
 
 def lines_of(path: Path) -> int:
@@ -51,3 +53,17 @@ def test_a_worker_imports_little(run, tmp_path):
     modules = {str(Path(file).relative_to(root)): lines_of(Path(file)) for file in found.split("|")}
     assert {"common/session.py", "common/training/steps.py"} <= modules.keys()
     assert sum(modules.values()) <= 1800, modules
+
+
+def test_keras_is_loaded_when_it_is_used():
+    """It is a third of TensorFlow's import, and few workers need it."""
+    code = """
+import os, sys
+from common import cluster
+import tensorflow as tf
+print("keras" in sys.modules, "sklearn" in sys.modules, "TF_USE_LEGACY_KERAS" in os.environ)
+print(tf.keras.layers.Dense.__module__)
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
+                           cwd=ROOT, env=environment()).stdout  # fmt: skip
+    assert shown.split() == ["False", "False", "False", "keras.src.layers.core.dense"]

@@ -40,6 +40,11 @@ def describe(flags) -> Description:
     return KNOWN[flags.data] if flags.data in KNOWN else reader(flags.data).describe(flags.data)
 
 
+def shard(flags, worker: int, workers: int) -> int:
+    """How many examples a worker's shard of `--data` holds; 0 if only the example can tell."""
+    return len(range(worker, describe(flags).size, workers)) if is_known(flags) else 0
+
+
 def image(example: tuple[int, ...]) -> tuple[int, int, int]:
     """Height, width and channels of an example; a flat one is a square picture."""
     if len(example) == 3:

@@ -1,7 +1,9 @@
 """scikit-learn's handwritten digits: 1,797 images of 8x8, part of the package."""
 
+import importlib.util
+from pathlib import Path
+
 import numpy as np
-from sklearn.datasets import load_digits
 
 SEED = 0  # of the order
 
@@ -12,8 +14,11 @@ def load(flags, part: str) -> tuple[np.ndarray, np.ndarray]:
     As published the digits come in repeating sequences, so that the shards of eight workers, every
     eighth example, would hold very different numbers of each class.
     """
-    digits = load_digits()
-    order = np.random.default_rng(SEED).permutation(len(digits.target))
+    # The file of scikit-learn's load_digits: to import that takes longer than to train on it.
+    folder = importlib.util.find_spec("sklearn").submodule_search_locations[0]
+    table = np.loadtxt(Path(folder, "datasets", "data", "digits.csv.gz"), delimiter=",")
+    images, labels = table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(int)
+    order = np.random.default_rng(SEED).permutation(len(labels))
     test = np.arange(len(order)) % 5 == 0
     chosen = order[test if part == "test" else ~test]
-    return (digits.images[chosen] / 16).astype(np.float32), digits.target[chosen]
+    return (images[chosen] / 16).astype(np.float32), labels[chosen]

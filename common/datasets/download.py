@@ -1,39 +1,46 @@
-"""Downloads: once, checked, whole or not at all."""
+"""Downloads: once, checked, whole or not at all; one that breaks off goes on where it was."""
 
 import contextlib
+import fcntl
 import hashlib
 import http.client
 import os
+import sys
+import time
+import urllib.error
 import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from common import fail
+from common.launch import faults
 
-# name -> (where, {file: md5 as its publisher gives it})
+# name -> (where, {file: (md5 as its publisher gives it, bytes)})
 SOURCES = {
     "mnist": (
         "https://ossci-datasets.s3.amazonaws.com/mnist",
         {
-            "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-            "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
-            "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
-            "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
+            "train-images-idx3-ubyte.gz": ("f68b3c2dcbeaaa9fbdd348bbdeb94873", 9_912_422),
+            "train-labels-idx1-ubyte.gz": ("d53e105ee54ea40749a09fcbcd1e9432", 28_881),
+            "t10k-images-idx3-ubyte.gz": ("9fb629c4189551a2d022fa330f9573f3", 1_648_877),
+            "t10k-labels-idx1-ubyte.gz": ("ec29112dd5afa0611ce80d1b7f02629c", 4_542),
         },
     ),
     "fashion_mnist": (
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
         {
-            "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-            "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
-            "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
-            "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
+            "train-images-idx3-ubyte.gz": ("8d4fb7e6c68d591d4c3dfef9ec88bf0d", 26_421_880),
+            "train-labels-idx1-ubyte.gz": ("25c81989df183df01b3e8a0aad5dffbe", 29_515),
+            "t10k-images-idx3-ubyte.gz": ("bef4ecab320f06d8554ea6380940ec79", 4_422_102),
+            "t10k-labels-idx1-ubyte.gz": ("bb300cfdad3c16e7a12a480ee83cd310", 5_148),
         },
     ),
     "cifar10": (
         "https://www.cs.toronto.edu/~kriz",
-        {"cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a"},
+        {"cifar-10-binary.tar.gz": ("c32a1d4ab5d03f1284b67883e8d87530", 170_052_171)},
     ),
 }
+BLOCK = 1 << 18  # bytes between two looks at the progress
 
 
 def folder(name: str) -> Path:
@@ -42,16 +49,10 @@ def folder(name: str) -> Path:
     return Path(home) / name
 
 
-def _md5(path: Path) -> str:
-    digest = hashlib.md5(usedforsecurity=False)
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def fetch(name: str, url: str | None = None, say=print) -> Path:
+def fetch(name: str, url: str | None = None, say: Callable[[str], None] = print) -> Path:
     """Makes sure that a data set's files are here; a file appears only when its checksum fits.
+
+    Of several processes on one machine the first downloads, and the others wait for it.
 
     Args:
         name: a key of `SOURCES`.
@@ -65,35 +66,119 @@ def fetch(name: str, url: str | None = None, say=print) -> Path:
         SystemExit: with one sentence, where a file cannot be had, or is not what it should be.
     """
     source, files = SOURCES[name]
-    source = (url or source).rstrip("/")
     target = folder(name)
-    for file, md5 in files.items():
-        path = target / file
-        if path.exists():
-            if _md5(path) == md5:
-                continue
-            say(f"{path} is damaged: downloading it again")
-        part = path.with_name(f"{file}.{os.getpid()}.part")
+    for file, (md5, size) in files.items():
+        address, path = f"{(url or source).rstrip('/')}/{file}", target / file
         try:
             target.mkdir(parents=True, exist_ok=True)
-            say(f"downloading {source}/{file}")
-            with urllib.request.urlopen(f"{source}/{file}", timeout=30) as answer:
-                length = answer.headers.get("Content-Length")
-                with open(part, "wb") as out:
-                    while block := answer.read(1 << 20):
-                        out.write(block)
-            got = part.stat().st_size
-            if length and got != int(length):
-                fail(f"{source}/{file} broke off after {got} of {length} bytes: run again")
-            if _md5(part) != md5:
-                fail(f"{source}/{file} is not the file it should be (its MD5 is {_md5(part)}, "
-                     f"not {md5}): name a good source with --data_url")  # fmt: skip
-            os.replace(part, path)
+            with alone_in(target):
+                if path.exists() and _md5(path) == md5:
+                    continue
+                if path.exists():
+                    say(f"{path} is damaged: downloading it again")
+                _download(address, path, md5, size, say)
         except (OSError, http.client.HTTPException, ValueError) as error:
+            if reason := faults.sentence(error, target):
+                fail(reason)
             reason = getattr(error, "reason", None) or error
-            fail(f"cannot download {source}/{file} ({reason}): name another source with "
-                 f"--data_url, or put the file into {target}")  # fmt: skip
-        finally:
-            with contextlib.suppress(OSError):
-                part.unlink()
+            fail(f"cannot download {address} ({reason}): name another source with --data_url, put "
+                 f"the file into {target}, or train on --data digits or --data synthetic, which "
+                 "need no download")  # fmt: skip
     return target
+
+
+@contextlib.contextmanager
+def alone_in(place: Path) -> Iterator[None]:
+    """One process at a time; whoever comes later waits. The lock ends with its process."""
+    lock = os.open(place, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _md5(path: Path) -> str:
+    digest = hashlib.md5(usedforsecurity=False)
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _download(address: str, path: Path, md5: str, size: int, say) -> None:
+    """One file of `size` bytes, by way of `path.part`, which stays where the transfer breaks off.
+
+    No more than these bytes are read, whatever the server sends.
+    """
+    part = path.with_name(f"{path.name}.part")
+    had = part.stat().st_size if part.exists() else 0
+    answer = _open(address, had)
+    if answer.status != 206:  # from the beginning: this server does not continue
+        had = 0
+    say(f"downloading {address}" + f", the rest after {had:,} bytes" * bool(had))
+    with answer, open(part, "ab" if had else "wb") as out:
+        length = answer.headers.get("Content-Length")
+        wanted = had + int(length) if length else None
+        with _progress(had, wanted, say) as advance, contextlib.suppress(
+            http.client.IncompleteRead, ConnectionError, TimeoutError  # counted below
+        ):  # fmt: skip
+            while had <= size and (block := answer.read(min(BLOCK, size + 1 - had))):
+                out.write(block)
+                had += len(block)
+                advance(len(block))
+    got = part.stat().st_size
+    if got > size:
+        part.unlink()
+        fail(f"{address} is not the file it should be (it is larger than {size:,} bytes): name a "
+             "good source with --data_url")  # fmt: skip
+    if wanted and got < wanted:
+        fail(f"{address} broke off after {got} of {wanted} bytes: run again, and it goes on there")
+    found = _md5(part)
+    if found != md5:
+        part.unlink()
+        fail(f"{address} is not the file it should be (its MD5 is {found}, not {md5}): name a "
+             "good source with --data_url")  # fmt: skip
+    os.replace(part, path)
+
+
+def _open(address: str, had: int) -> http.client.HTTPResponse:
+    """The answer to a request for what comes after the first `had` bytes, or for everything."""
+    if not had:
+        return urllib.request.urlopen(address, timeout=30)
+    rest = urllib.request.Request(address, headers={"Range": f"bytes={had}-"})
+    try:
+        answer = urllib.request.urlopen(rest, timeout=30)
+    except urllib.error.HTTPError as error:
+        if error.code != 416:  # there is nothing after them
+            raise
+        return _open(address, 0)
+    said = answer.headers.get("Content-Range", "")
+    if answer.status == 206 and not said.startswith(f"bytes {had}-"):
+        answer.close()
+        return _open(address, 0)
+    return answer
+
+
+@contextlib.contextmanager
+def _progress(had: int, wanted: int | None, say) -> Iterator[Callable[[int], None]]:
+    """A progress bar on a terminal; elsewhere a line every ten seconds."""
+    if sys.stdout.isatty():
+        from rich import progress
+
+        columns = (progress.BarColumn(), progress.DownloadColumn(),
+                   progress.TransferSpeedColumn(), progress.TimeRemainingColumn())  # fmt: skip
+        with progress.Progress(*columns, transient=True) as shown:
+            bar = shown.add_task("", total=wanted, completed=had)
+            yield lambda size: shown.advance(bar, size)
+        return
+    got, due = had, time.monotonic() + 10
+
+    def advance(size):
+        nonlocal got, due
+        got += size
+        if time.monotonic() > due:
+            due = time.monotonic() + 10
+            say(f"{got / 1e6:,.0f} MB" + (f" of {wanted / 1e6:,.0f} MB" if wanted else ""))
+
+    yield advance

@@ -1,15 +1,21 @@
 """MNIST, and Fashion-MNIST in the same format."""
 
 import gzip
+from pathlib import Path
 
 import numpy as np
 
 from common.datasets import download
 
 
+def fetch(flags, say=print) -> Path:
+    """Downloads the files, unless they are here; returns their folder."""
+    return download.fetch(flags.data, flags.data_url, say)
+
+
 def load(flags, part: str) -> tuple[np.ndarray, np.ndarray]:
     """MNIST's own format: big-endian sizes, then bytes."""
-    folder = download.fetch(flags.data, flags.data_url)
+    folder = fetch(flags)
     name = "train" if part == "train" else "t10k"
     with gzip.open(folder / f"{name}-images-idx3-ubyte.gz") as file:
         x = np.frombuffer(file.read(), np.uint8, offset=16).reshape(-1, 28, 28)

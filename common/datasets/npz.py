@@ -37,10 +37,12 @@ def read(path: str) -> dict[str, np.ndarray]:
         if labels.ndim != 1 or x.ndim < 2 or len(x) != len(labels) or not len(x):
             fail(f"--data {path}: x_{part} {x.shape} and y_{part} {labels.shape} must be "
                  "[examples, ...] and [examples], as many of both, one at least")  # fmt: skip
-        if not np.issubdtype(labels.dtype, np.integer) or labels.min() < 0:
-            fail(f"--data {path}: y_{part} must hold classes 0, 1, 2, ... as integers")
+        if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= 2**31:
+            fail(f"--data {path}: y_{part} must hold classes 0, 1, 2, ... as integers below 2^31")
         if x.dtype.kind not in "iuf" or not np.isfinite(x).all():
             fail(f"--data {path}: x_{part} must hold finite numbers")
+        if x.size and max(-float(x.min()), float(x.max())) > float(np.finfo(np.float32).max):
+            fail(f"--data {path}: x_{part} must hold numbers that fit float32, below 3.4e38")
     if arrays["x_train"].shape[1:] != arrays["x_test"].shape[1:]:
         fail(f"--data {path}: examples of x_train {arrays['x_train'].shape[1:]} and x_test "
              f"{arrays['x_test'].shape[1:]} differ in shape")  # fmt: skip

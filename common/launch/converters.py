@@ -1,27 +1,29 @@
 """What the words of a command line become, and the sentence where they cannot: for argparse."""
 
 import argparse
+import contextlib
 import math
 import re
 from pathlib import Path
 
 
-def number(kind: type, wanted: str, good=lambda value: True):
-    """A converter: an int or a finite float that is `good`, which `wanted` says in words."""
-
+def _checked(kind: type, wanted: str, good):
     def convert(text: str):
-        try:
-            value = kind(text)
-        except ValueError:
-            value = math.nan
-        if not (abs(value) < (2**53 if kind is int else math.inf) and good(value)):  # nor NaN
-            raise argparse.ArgumentTypeError(f"must be {wanted}, not {text!r}")
-        return value
+        with contextlib.suppress(ValueError):
+            if good(value := kind(text)):
+                return value
+        raise argparse.ArgumentTypeError(f"must be {wanted}, not {text!r}")
 
     return convert
 
 
-COUNT = number(int, "a whole number, 1 or more", lambda value: value >= 1)
+def number(kind: type, wanted: str, good=lambda value: True):
+    """A converter: an int or a finite float that is `good`, which `wanted` says in words."""
+    limit = 2**53 if kind is int else math.inf
+    return _checked(kind, wanted, lambda value: abs(value) < limit and good(value))  # nor NaN
+
+
+COUNT = number(int, "a whole number, 1 or more and below 2^31", lambda value: 1 <= value < 2**31)
 WHOLE = number(int, "a whole number, 0 or more", lambda value: value >= 0)
 POSITIVE = number(float, "a number above 0", lambda value: value > 0)
 SHARE = number(float, "a number above 0, at most 1", lambda value: 0 < value <= 1)
@@ -36,13 +38,7 @@ def listed(convert):
 
 def choice(known: tuple[str, ...]):
     """A converter: one of the known words."""
-
-    def convert(text: str) -> str:
-        if text not in known:
-            raise argparse.ArgumentTypeError(f"must be one of {', '.join(known)}, not {text!r}")
-        return text
-
-    return convert
+    return _checked(str, f"one of {', '.join(known)}", known.__contains__)
 
 
 def delays(text: str) -> dict[int, float]:
@@ -55,18 +51,16 @@ def delays(text: str) -> dict[int, float]:
 
 def dataset(known: tuple[str, ...], suffix: str = ".npz"):
     """A converter: one of the known names, or the path of a file with this suffix."""
-
-    def convert(text: str) -> str:
-        if text in known:
-            return text
-        if not text.endswith(suffix):
-            names = f"one of {', '.join(known)} or " if known else ""
-            raise argparse.ArgumentTypeError(f"must be {names}PATH{suffix}, not {text!r}")
-        return path(text)
-
-    return convert
+    names = f"one of {', '.join(known)} or " if known else ""
+    return _checked(lambda text: text if text in known else path(text), f"{names}PATH{suffix}",
+                    lambda value: value in known or value.endswith(suffix))  # fmt: skip
 
 
 def path(text: str) -> str:
     """Made absolute here, so that tasks may run in any directory."""
-    return str(Path(text).absolute())
+    found = str(Path(text).absolute())
+    if not text:
+        raise argparse.ArgumentTypeError("must be a path, not ''")
+    if not found.isprintable():  # nor are bytes that are not UTF-8
+        raise argparse.ArgumentTypeError(f"must be a path in readable UTF-8, not {found!r}")
+    return found

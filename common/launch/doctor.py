@@ -49,7 +49,7 @@ def _tested(name: str):
 
     project = ROOT / "pyproject.toml"  # missing where an example was copied elsewhere
     ranges = re.findall(rf'"({name}[<>=].*?)"', project.read_text()) if project.exists() else []
-    pins = re.findall(rf"^{name}==.*", PINS.read_text(), re.MULTILINE)
+    pins = re.findall(rf"^{name}==[^\\\n]*", PINS.read_text(), re.MULTILINE)
     wanted = map(Requirement, ranges or pins)
     return next(one.specifier for one in wanted if not one.marker or one.marker.evaluate())
 
@@ -149,7 +149,9 @@ def isolation() -> str:
     from common.launch import network
 
     if not (why := network.can_be_private()):
-        return "a run's servers have a private network: nobody else can reach them"
+        slow = network.can_be_private(100)
+        link = f"no --link_mbit ({slow})" if slow else "with a slow link, if you like (--link_mbit)"
+        return f"a run's servers have a private network: nobody else can reach them; {link}"
     cures = [
         f"sudo sysctl {name.replace('/', '.')}={good}"
         for name, (bad, good) in FORBIDDING.items()
@@ -194,7 +196,3 @@ def main() -> int:
         print(" ".join(line.splitlines()), flush=True)
         failed |= line.startswith("[FAIL]")
     return int(failed)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,9 +1,35 @@
 """What an example says of itself, read without running it."""
 
 import ast
+import re
 from pathlib import Path
 
 from common import fail
+
+
+def main_script(folder: Path) -> Path:
+    """The script with the program: chief.py where one task has it, else worker.py or train.py."""
+    for name in ("chief.py", "worker.py", "train.py"):
+        if (folder / name).is_file():
+            return folder / name
+    fail(f"{folder} has neither chief.py, worker.py nor train.py: it is not an example folder")
+
+
+def chosen_script(folder: Path, flags, defaults: dict) -> Path:
+    """A flag may choose another script of the folder: `--mode towers` towers.py, if `DEFAULTS`
+    lists the words of `mode`; `--threads N` threads.py."""
+    own = [name for name, default in defaults.items() if isinstance(default, tuple)]
+    words = [getattr(flags, name) for name in own if name not in ("data", "model")]
+    if getattr(flags, "threads", None):
+        words.append("threads")
+    scripts = [path for word in words if (path := folder / f"{word}.py").is_file()]
+    return scripts[0] if scripts else main_script(folder)
+
+
+def job_of(script: Path) -> str:
+    """`worker` or `chief`: what the script says itself, where it asks who it is."""
+    found = re.search(r'Task\.from_flags\("(\w+)"', script.read_text(encoding="utf-8"))
+    return found[1] if found else "worker"
 
 
 def example_of(script: Path) -> tuple[dict, str]:
@@ -17,3 +43,13 @@ def example_of(script: Path) -> tuple[dict, str]:
                 break
             return defaults, ast.get_docstring(tree) or ""
     fail(f"{script} has no DEFAULTS = {{...}} of literal values: copy that line from an example")
+
+
+def same_defaults(shown: dict, script: Path) -> dict:
+    """The script's own, which must be those that `--help` shows, of the main script."""
+    own, _ = example_of(script)
+    words = {name for name, default in shown.items() if isinstance(default, tuple)}
+    for name in sorted((shown.keys() | own.keys()) - {"workers", "ps", "threads"} - words):
+        if shown.get(name) != own.get(name):
+            fail(f'{script}: DEFAULTS["{name}"] must be as in {main_script(script.parent).name}')
+    return own

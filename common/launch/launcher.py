@@ -2,7 +2,6 @@
 machine, shows their progress, restarts killed tasks, writes the results and leaves nothing behind.
 """
 
-import json
 import os
 import queue
 import signal
@@ -10,11 +9,12 @@ import sys
 import time
 from pathlib import Path
 
-from common import datasets, fail, flags
-from common.launch import addresses, network, prepare, record
-from common.launch.example import example_of
+from common import flags
+from common.launch import addresses, collect, link, mistakes, network, prepare, record
+from common.launch.example import chosen_script, example_of, job_of, main_script, same_defaults
+from common.launch.folder import Folder
 from common.launch.processes import Group, Process, describe_exit
-from common.training.results import create, now, write
+from common.training.results import now
 
 
 class Stopped(BaseException):
@@ -40,6 +40,8 @@ def main(arguments: list[str]) -> int:
     except Failed as failed:
         message, code = failed.args
         print(message, flush=True)
+        if code == 2:
+            run.results.discard(message)
         return code
     except Stopped as stopped:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -51,65 +53,59 @@ def main(arguments: list[str]) -> int:
 
 
 def checked(arguments: list[str]) -> "Run":
-    """Checks everything before any task starts; removes an earlier run's results last."""
+    """Checks everything before any task starts, and before a folder is made."""
     folder = Path(arguments[0]).resolve()
-    script = next((p for n in ("worker.py", "train.py") if (p := folder / n).is_file()), None)
-    if script is None:
-        fail(f"{folder} has neither worker.py nor train.py: it is not an example folder")
-    defaults, description = example_of(script)
-    text = f"{description}\n\nbash {folder.name}/run.sh [flags]"
-    parser = flags.parser(defaults, text, folder)
+    defaults, description = example_of(main_script(folder))
+    parser = flags.parser(defaults, f"{description}\n\nbash {folder.name}/run.sh [flags]", folder)
     options = parser.parse_args(arguments[1:])
-    flags.check(options, defaults, parser)
+    script = chosen_script(folder, options, defaults)
+    defaults = same_defaults(defaults, script)
+    flags.complete(options, defaults)
+    mistakes.check(options, defaults, parser)
+    prepare.packages(folder)
     if options.results is None:
         options.results = str(folder / "results" / now())
-    create(Path(options.results, "logs"))
-    if options.checkpoint_dir is None:
-        options.checkpoint_dir = str(Path(options.results, "checkpoints"))
-    create(options.checkpoint_dir, "--checkpoint_dir")
-    prepare.fetch(options)
-    private = network.choose(options.network, print) == "private"
     prepare.check(options)
-    record.clear(Path(options.results))
+    prepare.machine(options)
+    prepare.fetch(options)
+    private = network.choose(options.network, print, options.link_mbit) == "private"
     return Run(folder, script, options, arguments[1:], private)
-
-
-def _same_defaults(worker: Path, script: Path) -> None:
-    """`--help` shows those of worker.py, but this script has its own."""
-    (shown, _), (own, _) = example_of(worker), example_of(script)
-    for name in sorted((shown.keys() | own.keys()) - {"workers", "ps", "threads", "mode"}):
-        if shown.get(name) != own.get(name):
-            fail(f'{script}: DEFAULTS["{name}"] must be as in worker.py')
 
 
 class Run:
     """One run: its processes from the first start to the last line."""
 
     def __init__(self, folder: Path, script: Path, options, arguments: list[str], private: bool):
-        self.options, self.folder, self.where = options, folder, Path(options.results)
-        self.replicas = 1  # in each worker process
-        mode = "threads" if getattr(options, "threads", None) else getattr(options, "mode", "")
-        if mode in ("threads", "towers"):
-            self.replicas = options.workers
-        if mode in ("threads", "towers", "synchronous"):
-            script = folder / f"{mode}.py"
-            _same_defaults(folder / "worker.py", script)
-        processes = options.workers // self.replicas
-        ports = network.free_ports(options.ps + processes, private)
-        self.hosts = [f"localhost:{port}" for port in ports]
-        ps_hosts, worker_hosts = self.hosts[: options.ps], self.hosts[options.ps :]
+        self.options, self.folder, self.results = options, folder, Folder(options)
+        self.where = self.results.path
+        self.meter = link.Meter(self.where, private)
+        job, alone = job_of(script), example_of(script)[0].get("ps", 1) == 0
+        self.replicas = options.workers if alone else 1  # in each worker process
+        scripts = {
+            "ps": [folder / "ps.py"] * options.ps,
+            "worker": [script if job == "worker" else folder / "worker.py"]
+            * (options.workers // self.replicas),
+            "chief": [script] * (job == "chief"),
+        }
+        ports = iter(network.free_ports(sum(map(len, scripts.values())), private))
         fixed = ["--results", options.results, "--checkpoint_dir", options.checkpoint_dir]
-        if options.ps:
-            fixed += ["--ps_hosts", ",".join(ps_hosts), "--worker_hosts", ",".join(worker_hosts)]
+        self.hosts = []
+        for name, tasks in scripts.items():
+            hosts = [f"localhost:{next(ports)}" for _ in tasks]
+            self.hosts += hosts
+            fixed += [f"--{name}_hosts", ",".join(hosts)] if tasks and not alone else []
 
         def task(job: str, index: int, path: Path) -> Process:
             own = ["--job_name", job, "--task_index", str(index)]
             command = [sys.executable, str(path), *arguments, *fixed, *own]
             return Process(job, index, command, self.where / "logs" / f"{job}-{index}.log")
 
-        self.ps = [task("ps", i, folder / "ps.py") for i in range(options.ps)]
-        self.workers = [task("worker", i, script) for i in range(processes)]
-        self.tasks = self.ps + self.workers
+        self.tasks = [task(name, i, path) for name, paths in scripts.items()
+                      for i, path in enumerate(paths)]  # fmt: skip
+        self.clients = [task for task in self.tasks if task.job == job]
+        what = {"threads": "thread", "towers": "tower"}.get(script.stem, "worker")
+        self.title = f"{options.workers} {what}{'s'[: options.workers > 1]}, {options.ps} ps"
+        self.title += ", 1 chief" * (job == "chief")
         self.env = os.environ | {
             "PYTHONPATH": os.pathsep.join(
                 [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -126,7 +122,7 @@ class Run:
                 self.group.start(task, self.env)
             from common.launch import screen  # after the tasks: importing it takes a while
 
-            with screen.Screen(self.where, self.options) as shown:
+            with screen.Screen(self.results, self.options, self.title) as shown:
                 self._watch(shown)
         finally:
             handlers = [signal.signal(s, signal.SIG_IGN) for s in (signal.SIGINT, signal.SIGTERM)]
@@ -137,24 +133,29 @@ class Run:
     def _watch(self, shown) -> None:
         """Returns when all tasks have ended well; raises `Failed` when the run cannot."""
         while any(task.exit_code is None for task in self.tasks):
+            self.meter.note()
             if time.monotonic() > self.deadline:
-                if all(task.exit_code == 0 for task in self.workers):
+                if self.results.are_written() or self._clients_left():
                     return
                 raise Failed(self._timed_out(), 1)
             try:
                 task, code = self.group.exits.get(timeout=0.2)
             except queue.Empty:
                 shown.update()
+                for task in self.tasks:
+                    if task.exit_code is None and task.stands_still():
+                        shown.say(f"{task.name} has stood still for 10 s: a signal stopped it, "
+                                  f"kill -CONT {task.popen.pid} lets it go on")  # fmt: skip
                 continue
             task.exit_code = code
-            if task.exit_code == 0:
-                if all(worker.exit_code == 0 for worker in self.workers):
-                    # A ps ends when the workers have left it; one that was restarted after they
-                    # left would wait for ever.
+            if code == 0 or (code < 0 and self.results.are_written()):
+                if code < 0 or self._clients_left():
+                    # A server ends when all clients have left it. One that was restarted after
+                    # that, or that a killed client never left, would wait for ever.
                     self.deadline = min(self.deadline, time.monotonic() + 5)
                 continue
-            if task.exit_code == 2:
-                raise Failed(task.error_line() or task.last_lines(), 2)
+            if sentence := task.sentence():
+                raise Failed(sentence, 2)
             how = f"{task.name} {describe_exit(task.exit_code)}"
             if task.exit_code > 0:
                 log = record.shown(task.log)
@@ -170,27 +171,24 @@ class Run:
             self.group.start(task, self.env)
         shown.update(last=True)
 
+    def _clients_left(self) -> bool:
+        return all(client.exit_code == 0 for client in self.clients)
+
     def _timed_out(self) -> str:
         logs = self.where / "logs"
         after = f"error: after --timeout {self.options.timeout:g} s"
         for task, address in zip(self.tasks, self.hosts, strict=True):
-            if self.ps and task.exit_code is None and not addresses.answers(address):
+            if len(self.tasks) > 1 and task.exit_code is None and not addresses.answers(address):
                 log = record.shown(task.log)
                 return f"{after} {task.name} had not come up at {address}; see {log}"
         return f"{after} the run had not finished: give it more time, or see {record.shown(logs)}"
 
     def write(self) -> None:
         """summary.json and curves.png, from what the tasks left; then the screen's last lines."""
-        from common.launch import plots, screen
-
+        self.meter.note()
         tasks = [
             {"job": t.job, "index": i, "exit_code": t.exit_code, "restarts": t.restarts}
             for t in self.tasks
             for i in (range(self.replicas) if t.job == "worker" and not t.index else [t.index])
         ]
-        size = datasets.describe(self.options).size if datasets.is_known(self.options) else 0
-        found = record.summarise(self.where, self.folder.name, vars(self.options), tasks, size)
-        plots.curves(self.where, found)
-        text = json.dumps(found, indent=2) + "\n"
-        write(self.where / "summary.json", lambda file: file.write(text.encode()))
-        screen.table(found, self.where)
+        collect.write(self.where, self.folder.name, vars(self.options), tasks)

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 
 from common import fail
+from common.launch import link
 
 _NEW_USER, _NEW_NET = 0x10000000, 0x40000000  # linux/sched.h
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 0x1  # linux/sockios.h, linux/if.h
@@ -26,8 +27,9 @@ def _unshare(what: int) -> None:
         raise OSError(number, f"unshare: {os.strerror(number)}")
 
 
-def _enter() -> None:
-    """Moves this process, which must have one thread, into a new network with only localhost."""
+def _enter(mbit: float | None) -> None:
+    """Moves this process, which must have one thread, into a new network with only localhost; its
+    link carries `mbit` Mbit/s, or what the machine can."""
     uid, gid = os.getuid(), os.getgid()
     try:
         _unshare(_NEW_NET)
@@ -42,17 +44,22 @@ def _enter() -> None:
         request = struct.pack("16sh", b"lo", 0)
         _, flags = struct.unpack("16sh", fcntl.ioctl(any_socket, _GET_FLAGS, request))
         fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sh", b"lo", flags | _UP))
+    if mbit:
+        link.limit(mbit)
 
 
-def can_be_private() -> str:
-    """Tries it in a child process. Returns why it is not possible, or an empty string."""
+def can_be_private(mbit: float | None = None) -> str:
+    """Tries it in a child process. Returns why it is not possible, or an empty string.
+
+    With `mbit`: a private network with a link of so many Mbit/s.
+    """
     if sys.platform != "linux":
         return "only Linux has network namespaces"
     readable, writable = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            _enter()
+            _enter(mbit)
             answer = b""
         except OSError as error:
             answer = str(error).encode()
@@ -65,12 +72,13 @@ def can_be_private() -> str:
     return answer.decode().strip("\0")
 
 
-def choose(wanted: str, say: Callable[[str], None]) -> str:
+def choose(wanted: str, say: Callable[[str], None], mbit: float | None = None) -> str:
     """Follows `--network`: enters a private network if that is wanted and possible.
 
     Args:
         wanted: `auto`, `private` or `host`.
         say: called with one line that says what is exposed.
+        mbit: `--link_mbit`, which requires a private network.
 
     Returns:
         `private` or `host`.
@@ -78,10 +86,13 @@ def choose(wanted: str, say: Callable[[str], None]) -> str:
     Raises:
         SystemExit: with one sentence, if a private network is required and not possible.
     """
-    why = "as --network host asks" if wanted == "host" else can_be_private()
-    if wanted != "host" and not why:
-        _enter()
+    why = "as --network host asks" if wanted == "host" else can_be_private(mbit)
+    if not why:
+        _enter(mbit)
         return "private"
+    if mbit:
+        fail(f"--link_mbit {mbit:g}: there is no private network with such a link here ({why}); "
+             "see python -m common.doctor")  # fmt: skip
     if wanted == "private":
         fail(f"--network private: this system does not allow it ({why}); see python -m "
              "common.doctor")  # fmt: skip
@@ -109,7 +120,7 @@ def free_ports(count: int, private: bool) -> list[int]:
         ports.append(port)
         if len(ports) == count:
             return ports
-    raise OSError("no free ports between 20000 and 32000")
+    fail(f"there are no {count} free ports between 20000 and 32000: start fewer tasks")
 
 
 def _has_ipv6() -> bool:

@@ -1,5 +1,6 @@
 """Figures in one palette: what a run measured, as `curves.png`."""
 
+import itertools
 from pathlib import Path
 
 import matplotlib
@@ -13,6 +14,7 @@ from common.training import results
 
 STYLE = Path(__file__).with_name("style.mplstyle")
 PS, NETWORK, WAITING, ACCURACY = "#7b3fa0", "#f2a33a", "#d5d9df", "#1b1f24"
+BELOW = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2)}  # where a legend hides no curve
 _WORKERS = ("#1f77b4", "#2a9d6f", "#c8553d", "#8c6bb1", "#b08900", "#3aa7b5", "#d6588f", "#6b7280")
 
 
@@ -29,7 +31,8 @@ def smooth(values, width: int) -> np.ndarray:
 
 
 def curves(folder: Path, summary: dict) -> None:
-    """Draws `curves.png`: loss and accuracy over time and over updates, timeline, staleness."""
+    """Draws `curves.png`: loss (or return) and accuracy over time and over updates, timeline,
+    staleness."""
     events = record.read_events(folder, summary["workers"])
     evaluations = record.read_evaluations(folder)
     with plt.style.context(STYLE):
@@ -41,10 +44,11 @@ def curves(folder: Path, summary: dict) -> None:
             contributions(axes[1, 1], summary["tasks"])
         else:
             staleness(axes[1, 1], summary["staleness"])
-        axes[0, 0].legend(loc="center right")
+        axes[0, 0].legend(**BELOW, ncols=3)
         figure.suptitle(
             f"{summary['scheme']}: {summary['workers']} worker{'s'[: summary['workers'] > 1]}, "
-            f"{summary['global_step']:,} updates, {summary['test_accuracy']:.1%} test accuracy",
+            f"{summary['global_step']:,} updates, {summary['test_accuracy']:.1%} test accuracy on "
+            f"{Path(str(summary['flags']['data'])).name}",
             fontweight="bold",
         )
         results.write(folder / "curves.png", lambda file: figure.savefig(file, format="png"))
@@ -60,16 +64,25 @@ def _position(events: list[list[dict]], unit: str):
 
 
 def learning(axes, events: list[list[dict]], evaluations: list[dict], unit: str) -> None:
-    """Every worker's training loss and the test accuracy, over `seconds` or `updates`."""
+    """Every worker's training loss and the test accuracy, over `seconds` or `updates`.
+
+    Where events have a `return`, as in reinforcement learning, it is drawn in place of the loss.
+    """
     position = _position(events, unit)
+    what = "return" if any("return" in e for mine in events for e in mine[:1]) else "loss"
     for worker, mine in enumerate(events):
         if mine:
             width = max(1, len(mine) // 50)
-            losses = smooth([e["loss"] for e in mine], width)
-            label = f"loss, worker {worker}"
-            axes.plot([position(e) for e in mine], losses, color=worker_colour(worker), label=label)
+            colour = worker_colour(worker)
+            axes.plot([], [], color=colour, label=f"{what}, worker {worker}")
+            # A curve for each trial, where a worker trains several networks.
+            for _, some in itertools.groupby(mine, lambda e: e.get("trial")):
+                part = list(some)
+                values = smooth([e[what] for e in part], width)
+                axes.plot([position(e) for e in part], values, color=colour)
     name = "time" if unit == "seconds" else unit
-    axes.set(title=f"Loss and test accuracy over {name}", xlabel=unit, ylabel="training loss")
+    title = f"{what.title()} and test accuracy over {name}"
+    axes.set(title=title, xlabel=unit, ylabel=f"training {what}")
     axes.set_ylim(bottom=0)
     right = axes.twinx()
     right.grid(False)
@@ -96,8 +109,10 @@ def losses(axes, events: list[list[dict]], unit: str, colour: str, label: str) -
 
 
 def timeline(axes, events: list[list[dict]], cycles: int = 6) -> None:
-    """What every worker does during a few steps in the middle of the run."""
-    busy = [mine for mine in events if mine]
+    """What every worker does during a few steps in the middle of the run. One that only serves has
+    no events, and no row."""
+    rows = [k for k, mine in enumerate(events) if mine]
+    busy = [events[k] for k in rows]
     if busy:
         starts = np.array([record.began(e) for e in busy[0]])
         origin, length = starts[0], busy[0][-1]["time"] - starts[0]
@@ -107,8 +122,8 @@ def timeline(axes, events: list[list[dict]], cycles: int = 6) -> None:
             middle = np.argsort(lengths[third : 2 * third + 1])
             k = third + middle[len(middle) // 2]
             origin, length = starts[k], lengths[k]
-        for worker, mine in enumerate(events):
-            axes.barh(worker, 1e3 * length, left=0, height=0.6, color=WAITING)
+        for row, (worker, mine) in enumerate(zip(rows, busy)):
+            axes.barh(row, 1e3 * length, left=0, height=0.6, color=WAITING)
             for e in mine:
                 at = record.began(e) - origin
                 if not -length < at < length:
@@ -116,14 +131,14 @@ def timeline(axes, events: list[list[dict]], cycles: int = 6) -> None:
                 parts = ((e["pull"], NETWORK), (e["compute"], worker_colour(worker)),
                          (e["push"], NETWORK))  # fmt: skip
                 for seconds, colour in parts:
-                    axes.barh(worker, 1e3 * seconds, left=1e3 * at, height=0.6, color=colour)
+                    axes.barh(row, 1e3 * seconds, left=1e3 * at, height=0.6, color=colour)
                     at += seconds
         axes.set_xlim(0, 1e3 * length)
     for label, colour in (("computing", worker_colour(0)), ("pull, push", NETWORK),
                           ("waiting, between steps", WAITING)):  # fmt: skip
         axes.barh(0, 0, color=colour, label=label)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3)
-    axes.set_yticks(range(len(events)), [f"worker {k}" for k in range(len(events))])
+    axes.legend(**BELOW, ncols=3)
+    axes.set_yticks(range(len(rows)), [f"worker {k}" for k in rows])
     axes.invert_yaxis()
     axes.grid(False, axis="y")
     axes.set(title="A few steps in the middle of the run", xlabel="milliseconds")
@@ -138,7 +153,7 @@ def staleness(axes, measured: dict) -> None:
     if measured["theory"]:
         label = f"(n - 1) x share of the cycle: {measured['theory']:.2f}"
         axes.axvline(measured["theory"], color=NETWORK, ls=":", label=label)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+    axes.legend(**BELOW, ncols=2)
     axes.set_xlim(-0.6, max([1, *counts]) + 0.6)
     axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     axes.set(title="Staleness", xlabel="updates by others between pull and push",

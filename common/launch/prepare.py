@@ -1,10 +1,21 @@
-"""Checks, before any task starts, that the data is on this machine and fits the flags."""
+"""Checks, before any task starts, that packages and data are on this machine and fit the flags."""
 
+import contextlib
 import importlib.util
 import math
+import os
+import re
+import resource
+import sys
+from pathlib import Path
 
 from common import datasets, fail
 from common.datasets import download
+from common.launch import faults
+
+TASK = 0.2e9  # bytes of memory that a task takes at least
+COPY = 0.2e6  # bytes, of a copy of a step: --steps_per_execution
+RESERVED = 4 << 30  # bytes of address space that TensorFlow reserves, most of them for its threads
 
 # setup.sh makes a sentence of it. A PYTHON of the user's may lack them; importing them takes long.
 for _package in ("numpy", "tensorflow", "matplotlib", "rich"):
@@ -12,14 +23,62 @@ for _package in ("numpy", "tensorflow", "matplotlib", "rich"):
         raise ModuleNotFoundError(f"no {_package}", name=_package)
 
 
+def packages(folder: Path) -> None:
+    """Ends the process with one sentence if a script of the folder imports what is not there."""
+    for script in sorted(folder.glob("*.py")):
+        text = script.read_text(encoding="utf-8")
+        for name in re.findall(r"^(?:import|from(?=.* import )) (\w+)", text, re.M):
+            if not (folder / f"{name}.py").is_file() and importlib.util.find_spec(name) is None:
+                fail(
+                    f"{folder.name}/{script.name} needs {name}, which PYTHON={sys.executable} "
+                    "lacks: install common/requirements.txt there, or leave PYTHON unset"
+                )
+
+
+def machine(flags) -> None:
+    """Ends the process with one sentence if this machine cannot do what the flags ask for."""
+    if gone := faults.no_directory():
+        fail(gone)
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if 0 <= limit < RESERVED:
+        fail(f"a process may reserve only {limit / 1e9:.1f} GB of memory here, and TensorFlow "
+             f"needs {RESERVED / 1e9:.1f} GB: raise the limit with ulimit -v")  # fmt: skip
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with contextlib.suppress(OSError, ValueError):  # no limit reads "max"
+        there = min(there, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    needs = memory(flags)
+    if needs > there:
+        fail(f"about {needs / 1e9:,.0f} GB of memory are needed, and this machine has "
+             f"{there / 1e9:,.0f} GB: choose a smaller --workers, --ps, --threads, --hidden, "
+             "--batch_size or --steps_per_execution, or data with fewer classes")  # fmt: skip
+
+
+def memory(flags) -> float:
+    """Bytes that a run takes at least: tasks, parameters on the ps and in each worker, batches."""
+    alone = getattr(flags, "threads", None)
+    needs = TASK if alone else TASK * (flags.workers + flags.ps)
+    needs += COPY * flags.workers * (flags.steps_per_execution or 1)
+    if datasets.is_known(flags):
+        example, classes, _ = datasets.describe(flags)
+        features = math.prod(example)
+        weights = {
+            "linear": features * classes,
+            "mlp": (flags.hidden or 1) * (features + classes),
+            "cnn": 2 * features * classes,
+        }.get(flags.model, 0)
+        batch = (flags.batch_size or 1) * features
+        needs += 4 * (weights * (1 + 2 * flags.workers) + batch * flags.workers)
+    return needs
+
+
 def fetch(flags, say=print) -> None:
-    """Downloads the data if that is needed.
+    """Downloads the data, and extracts it, if that is needed.
 
     Raises:
         SystemExit: with one sentence, if that fails.
     """
     if flags.data in download.SOURCES:
-        download.fetch(flags.data, flags.data_url, say)
+        datasets.reader(flags.data).fetch(flags, say)
 
 
 def check(flags) -> None:

@@ -1,17 +1,26 @@
 """The processes of a run: starts and watches them, and leaves none behind, whatever happens."""
 
 import contextlib
+import ctypes
+import math
 import os
 import queue
 import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
+import psutil
+
+from common.launch import faults
+
 # Leads the process group of all tasks. When the launcher ends, for whatever reason, its end of this
-# pipe closes, and the guard kills the group, itself included.
+# pipe closes, and the guard kills the group, itself included. On Linux each task also ends with the
+# launcher by itself, should the guard be killed.
 _GUARD = "import os, sys; sys.stdin.read(); os.killpg(0, 9)"
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class Process:
@@ -22,6 +31,7 @@ class Process:
         self.restarts = 0
         self.exit_code: int | None = None
         self.popen: subprocess.Popen | None = None
+        self._stopped_at: float | None = None
 
     @property
     def name(self) -> str:
@@ -49,10 +59,29 @@ class Process:
             end += 1
         return end
 
-    def error_line(self) -> str:
-        """The sentence with which the task ended itself (exit code 2)."""
-        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return next((text for text in reversed(lines) if text.startswith("error: ")), "")
+    def stands_still(self) -> bool:
+        """True once, when a signal has stopped it for 10 s."""
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+            if psutil.Process(self.popen.pid).status() != psutil.STATUS_STOPPED:
+                self._stopped_at = None
+            elif self._stopped_at is None:
+                self._stopped_at = time.monotonic()
+            elif time.monotonic() > self._stopped_at + 10:
+                self._stopped_at = math.inf  # never again
+                return True
+        return False
+
+    def sentence(self) -> str:
+        """Why the task cannot go on: it said so itself (exit code 2), or its log shows it."""
+        text = self.log.read_text(encoding="utf-8", errors="replace")
+        if self.exit_code == 2:
+            said = [line for line in text.splitlines(True) if line.startswith("error: ")]
+            # A log that lacks the sentence, or its end, is on a full disk.
+            whole = said and said[-1].endswith("\n")
+            return said[-1].rstrip() if whole else f"error: {faults.full_disk()}"
+        if self.exit_code == -signal.SIGABRT and faults.in_words(text):
+            return f"error: {faults.MORE_MEMORY}"
+        return ""
 
 
 class Group:
@@ -70,7 +99,13 @@ class Group:
 
     def start(self, process: Process, env: dict[str, str]) -> None:
         """Starts or restarts a task; when it ends, `exits` gets it with its exit code."""
-        group = self._guard.pid
+        group, libc = self._guard.pid, ctypes.CDLL(None)
+
+        def join():
+            os.setpgid(0, group)
+            if sys.platform == "linux":
+                libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
         with open(process.log, "ab") as log:
             process.exit_code = None
             process.popen = subprocess.Popen(
@@ -79,7 +114,7 @@ class Group:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=env | {"TASK_RESTARTS": str(process.restarts)},
-                preexec_fn=lambda: os.setpgid(0, group),
+                preexec_fn=join,
             )
         self._started.add(process)
         threading.Thread(target=self._wait, args=(process, process.popen), daemon=True).start()

@@ -3,11 +3,14 @@
 import importlib.metadata
 import itertools
 import json
+import math
 import platform
 import statistics
-from collections import Counter
+from argparse import Namespace
+from collections import Counter, defaultdict
 from pathlib import Path
 
+from common import datasets
 from common.training.results import events_file
 
 
@@ -17,22 +20,13 @@ def shown(path: Path | str) -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
-def clear(folder: Path) -> None:
-    """Removes what an earlier run left in the same folder, except its checkpoints."""
-    for pattern in ("events-*.jsonl", "evaluations.jsonl", "updates.jsonl", "summary.json",
-                    "parameters.npz", "curves.png", "logs/*.log",
-                    "tensorboard/*/events.out.tfevents.*"):  # fmt: skip
-        for path in folder.glob(pattern):
-            path.unlink()
+class Lines:
+    """Reads the complete lines that were added to a file since the last call, from byte `at`."""
 
+    def __init__(self, path: Path, at: int = 0):
+        self._path, self._at = path, at
 
-class Tail:
-    """Reads the complete lines that were added to a .jsonl file since the last call."""
-
-    def __init__(self, path: Path):
-        self._path, self._at = path, 0
-
-    def read(self) -> list[dict]:
+    def read(self) -> list[str]:
         try:
             with open(self._path, "rb") as file:
                 file.seek(self._at)
@@ -41,7 +35,14 @@ class Tail:
             return []
         block = block[: block.rfind(b"\n") + 1]
         self._at += len(block)
-        return [json.loads(text) for text in block.splitlines()]
+        return block.decode(errors="replace").splitlines()
+
+
+class Tail(Lines):
+    """The same of a .jsonl file."""
+
+    def read(self) -> list[dict]:
+        return [json.loads(text) for text in super().read()]
 
 
 def read_events(folder: str | Path, workers: int) -> list[list[dict]]:
@@ -58,7 +59,7 @@ def began(event: dict) -> float:
     return event["time"] - event["pull"] - event["compute"] - event["push"]
 
 
-def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict], size: int) -> dict:
+def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict]) -> dict:
     """Builds `summary.json` from what the tasks left in the folder.
 
     Args:
@@ -66,57 +67,85 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict], size: i
         scheme: the example's name.
         flags: the command line.
         tasks: job, index, exit_code and restarts of each; the rest is added here.
-        size: examples in the training set.
 
     Returns:
         The content of `summary.json`.
     """
+    # Those that train have an events file; a worker that only serves has none.
     workers = [task for task in tasks if task["job"] == "worker"]
-    events = read_events(folder, len(workers))
+    workers = [task for task in workers if events_file(folder, task["index"]).exists()]
+    events = [Tail(events_file(folder, task["index"])).read() for task in workers]
     evaluations = read_evaluations(folder)
     updates = Tail(folder / "updates.jsonl").read()
-    window = flags.get("window", 1)
+    held = defaultdict(set)  # update -> the workers whose pushes it holds
+    for update in updates:
+        held[update["global_step"]].update(update["workers"])
+    launches = [launch["time"] for launch in Tail(folder / "launches.jsonl").read()]
+    window, options = flags.get("window", 1), Namespace(**flags)
     for task in tasks:
         task |= {"local_steps": 0, "examples": 0, "seconds": 0.0}
     for task, mine in zip(workers, events, strict=True):
-        shard = len(range(task["index"], size, len(workers)))
         steps = len(mine) * window
         task["local_steps"] = steps
-        task["examples"] = steps * (flags["batch_size"] or shard)
-        task["seconds"] = mine[-1]["time"] - began(mine[0]) if mine else 0.0
+        batch = flags["batch_size"] or datasets.shard(options, task["index"], len(workers))
+        task["examples"] = sum(event.get("examples", batch * window) for event in mine)
+        task["seconds"] = sum(last - first for first, last in _stretches(mine, launches))
         task["computing"] = sum(event["compute"] for event in mine)
         task["communicating"] = sum(event["pull"] + event["push"] for event in mine)
         if updates:
             task["contributed"] = sum(task["index"] in update["workers"] for update in updates)
-            # A killed task's last events are lost, not its gradients.
-            task["dropped"] = max(0, len(mine) - task["contributed"])
+            # Of an update without a line, lost with a killed task, nobody knows what it holds.
+            rounds = [event["global_step"] for event in mine if event["global_step"] in held]
+            task["dropped"] = sum(task["index"] not in held[number] for number in rounds)
         task["waiting"] = max(0.0, task["seconds"] - task["computing"] - task["communicating"])
     every = [event for mine in events for event in mine]
-    seconds = max((e["time"] for e in every + updates), default=0) - min(
-        map(began, every), default=0
-    )
+    stretches = _stretches(every + updates, launches)
+    seconds, sent = sum(last - first for first, last in stretches), _sent(folder, stretches)
     examples = sum(task["examples"] for task in workers)
     staleness = Counter(event["staleness"] for event in every)
-    final = evaluations[-1]
+    final, mbit = evaluations[-1], flags.get("link_mbit")
     return {
         "scheme": scheme,
         "flags": flags,
-        "workers": len(workers),
-        "ps": len(tasks) - len(workers),
+        "workers": flags["workers"],
+        "ps": flags["ps"],
         "global_step": final["global_step"],
         "examples": examples,
         "seconds": seconds,
         "examples_per_second": examples / seconds if seconds else 0.0,
-        **{name: value for name, value in final.items() if name.startswith("test_")},
+        "bytes_per_step": sent / len(every) if every and sent is not None else None,
+        "link_use": sent * 8e-6 / seconds / mbit if mbit and seconds and sent is not None else None,
+        **{name: value for name, value in final.items() if name not in ("time", "global_step")},
         "staleness": {
             "mean": sum(s * n for s, n in staleness.items()) / max(1, len(every)),
             "max": max(staleness, default=0),
-            "theory": 0.0 if updates or flags.get("mode") == "towers" else _theory(events),
+            "theory": 0.0 if updates else _theory(events),
             "histogram": {str(s): staleness[s] for s in sorted(staleness)},
         },
         "tasks": tasks,
         "versions": versions(),
     }
+
+
+def _stretches(lines: list[dict], launches: list[float]) -> list[tuple[float, float]]:
+    """From the first step's begin to the last line of each launch: the pauses do not count."""
+    found = []
+    for launch, following in itertools.pairwise([-math.inf, *launches, math.inf]):
+        during = [line for line in lines if launch <= line["time"] < following]
+        if steps := [began(line) for line in during if "pull" in line]:
+            found.append((min(steps), max(line["time"] for line in during)))
+    return found
+
+
+def _sent(folder: Path, stretches: list[tuple[float, float]]) -> float | None:
+    """Bytes that the private network carried in these stretches of time; None without one."""
+    import numpy as np  # late: the launcher starts its tasks before
+
+    notes = Tail(folder / "network.jsonl").read()
+    if not notes:
+        return None
+    times, counts = [[note[key] for note in notes] for key in ("time", "bytes")]
+    return float(np.diff(np.interp(stretches, times, counts)).sum())
 
 
 def _theory(events: list[list[dict]]) -> float:

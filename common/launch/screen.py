@@ -9,18 +9,25 @@ from rich.table import Table
 
 from common import datasets
 from common.launch import gpus, record
+from common.launch.folder import Folder
 from common.training import results
 
 
 class Screen:
     """Follows the events files while the tasks write them."""
 
-    def __init__(self, where: Path, options):
-        self._options = options
-        self._tails = [record.Tail(results.events_file(where, k)) for k in range(options.workers)]
+    def __init__(self, folder: Folder, options, title: str):
+        where = folder.path
+        self._options, self._sizes = options, folder.sizes
+        self._paths = [results.events_file(where, k) for k in range(options.workers)]
+        self._tails = [record.Tail(path, self._sizes.get(path, 0)) for path in self._paths]
+        self._logs, self._said = where / "logs", {}
         self._step, self._examples, self._began = 0, 0, 0.0
         self._from = None
-        self._printed = [0.0] * options.workers
+        self._printed = [0.0] * options.workers  # when, the last line of each worker
+        self._unprinted: dict[int, dict] = {}  # its last event, if there is no line for it yet
+        # With --log_frequency the scripts print their own lines.
+        self._own_lines = hasattr(options, "log_frequency")
         self._window = getattr(options, "window", 1)
         whole = not options.batch_size and datasets.is_known(options)
         self._size = datasets.describe(options).size if whole else 0
@@ -36,12 +43,9 @@ class Screen:
         self._bar = self._progress.add_task(
             "", total=options.steps, status="starting: importing TensorFlow takes a few seconds"
         )
-        what = "thread" if getattr(options, "threads", None) else "worker"
-        what = "tower" if getattr(options, "mode", "") == "towers" else what
-        tasks = f"{options.workers} {what}{'s'[: options.workers > 1]}, {options.ps} ps"
-        if hasattr(options, "mode") and not gpus.count():
-            tasks += " (no GPU found: on the CPU)"
-        self._say(f"{tasks}; logs and results in {record.shown(where)}")
+        if hasattr(options, "memory_fraction") and not gpus.count():
+            title += " (no GPU found: on the CPU)"
+        self._say(f"{title}; logs and results in {record.shown(where)}")
 
     def __enter__(self) -> "Screen":
         self._progress.start()
@@ -58,8 +62,11 @@ class Screen:
         self._say(text)
 
     def update(self, last: bool = False) -> None:
-        """Reads new events; `last`: prints every worker's last step, however recent."""
-        loss = None
+        """Reads new events; `last`: prints every worker's last step, however recent.
+
+        Also shows what a task prints for the screen: the lines that begin with `> `.
+        """
+        loss, total = None, self._options.steps
         for worker, tail in enumerate(self._tails):
             events = tail.read()
             if not events:
@@ -67,26 +74,37 @@ class Screen:
             event = events[-1]
             if self._from is None:
                 self._from, self._began = events[0]["global_step"] - 1, record.began(events[0])
-            batch = self._options.batch_size or len(range(worker, self._size, len(self._tails)))
-            self._examples += batch * self._window * len(events)
+            shards = sum(path.exists() for path in self._paths)  # a worker that serves has none
+            batch = self._options.batch_size or len(range(worker, self._size, shards))
+            self._examples += sum(e.get("examples", batch * self._window) for e in events)
             self._step, loss = max(self._step, event["global_step"]), event["loss"]
-            if event["time"] - self._printed[worker] >= 1 or last:
+            total = event.get("total", total)  # where --steps is not that of the whole run
+            self._unprinted[worker] = event
+        for worker, event in list(self._unprinted.items()):
+            if (event["time"] - self._printed[worker] >= 1 or last) and not self._own_lines:
                 self._printed[worker] = event["time"]
-                self._say(
-                    results.line(worker, event["global_step"], event["loss"], event["staleness"])
-                )
+                del self._unprinted[worker]
+                text = results.line(worker, event["global_step"], event["loss"], event["staleness"])
+                self._say(text + (f"  return {event['return']:.0f}" if "return" in event else ""))
+        for path in sorted(self._logs.glob("*.log")):
+            tail = self._said.setdefault(path, record.Lines(path, self._sizes.get(path, 0)))
+            for text in tail.read():
+                if text.startswith("> "):
+                    self._say(text[2:])
         if loss is not None:
             seconds = max(1e-3, time.time() - self._began)
             done = max(1, self._step - self._from)
-            left = seconds * (self._options.steps - self._step) / done
+            left = seconds * (total - self._step) / done
             rate = f"{self._examples / seconds:,.0f} examples/s"
             status = f"loss {loss:.3g}  {rate}  ETA {left:.0f} s"
-            self._progress.update(self._bar, completed=self._step, status=status)
+            self._progress.update(self._bar, completed=self._step, total=total, status=status)
 
 
 def table(summary: dict, where: Path) -> None:
     """The run's last lines."""
     console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = 200  # a pipe has none; nothing is to be cut
     columns = ["task", "batches", "examples/s", "computing", "communicating", "waiting", "exit"]
     drops = any("dropped" in task for task in summary["tasks"])
     shown = Table(*columns, *["dropped"] * drops, box=None, pad_edge=False)
@@ -94,10 +112,10 @@ def table(summary: dict, where: Path) -> None:
         column.justify = "right"
     for task in summary["tasks"]:
         name = f"{task['job']} {task['index']}"
-        ended = str(task["exit_code"])
+        ended = "?" if task["exit_code"] is None else str(task["exit_code"])
         if task["restarts"]:
             ended += f" ({task['restarts']} restart{'s'[: task['restarts'] > 1]})"
-        if task["job"] == "ps":
+        if "computing" not in task:  # a server
             shown.add_row(name, "", "", "", "", "", ended)
             continue
         seconds = task["seconds"] or 1.0
@@ -113,5 +131,10 @@ def table(summary: dict, where: Path) -> None:
         f"{summary['examples_per_second']:,.0f} examples/s; "
         f"staleness mean {stale['mean']:.2f}, max {stale['max']}"
     )
-    last = f"test accuracy {summary['test_accuracy']:.2%}; results in {record.shown(where)}"
-    console.print(last, markup=False)
+    if summary["bytes_per_step"]:
+        use = summary["link_use"]
+        link = f", {use:.0%} of {summary['flags']['link_mbit']:g} Mbit/s" if use else ""
+        console.print(f"network: {summary['bytes_per_step']:,.0f} bytes per step{link}")
+    last = f"test accuracy {summary['test_accuracy']:.2%}"
+    last += f" (return {summary['test_return']:.1f})" if "test_return" in summary else ""
+    console.print(f"{last}; results in {record.shown(where)}", markup=False)

@@ -12,7 +12,7 @@ import signal
 
 from common import fail
 from common.flags import Parser
-from common.launch import addresses
+from common.launch.by_hand import check_free
 from common.launch.converters import WHOLE
 
 
@@ -71,8 +71,7 @@ def serve(jobs: dict[str, list[str]], job: str, index: int) -> None:
     """Serves until Ctrl-C or SIGTERM: TensorFlow has no call that ends a server."""
     address = jobs[job][index]
     port = address.rpartition(":")[2]
-    if addresses.answers(f"localhost:{port}"):  # TensorFlow would share the port, in silence
-        fail(f"port {port} is taken: end the other server, or choose another port")
+    check_free(address)
     ends = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # in TensorFlow's threads, too
     from common.cluster import tf  # late, since it takes seconds; there without proxies

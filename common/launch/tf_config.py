@@ -5,8 +5,9 @@ import json
 from common import fail
 
 
-def parse(text: str, job: str) -> tuple[dict[str, list[str]], str, int]:
-    """`TF_CONFIG` -> hosts, this task's job and index; a `chief` there is our worker 0."""
+def parse(text: str, job: str, jobs: tuple[str, ...]) -> tuple[dict[str, list[str]], str, int]:
+    """`TF_CONFIG` -> hosts, this task's job and index. Where the example's `jobs` have no chief, a
+    `chief` there is our worker 0."""
     try:
         config = json.loads(text)
         cluster = dict(config["cluster"])
@@ -22,12 +23,14 @@ def parse(text: str, job: str) -> tuple[dict[str, list[str]], str, int]:
     if name not in ("ps", "worker", "chief", "master"):
         fail(f"TF_CONFIG: the examples know the task types ps, worker and chief, not {name!r}")
     chief = cluster.pop("chief", cluster.pop("master", []))
-    if name in ("chief", "master"):
-        name = "worker"
-    elif name == "worker":
-        index += len(chief)
-    cluster["worker"] = chief + cluster.get("worker", [])
-    unknown = sorted(set(cluster) - {"ps", "worker"})
-    if unknown or not cluster.get("ps") or not cluster["worker"]:
-        fail(f"TF_CONFIG must name the jobs ps and worker (or chief), not {sorted(cluster)}")
+    name = "chief" if name == "master" else name
+    if "chief" in jobs:
+        cluster["chief"] = chief
+    else:
+        index += len(chief) if name == "worker" else 0
+        name = "worker" if name == "chief" else name
+        cluster["worker"] = chief + cluster.get("worker", [])
+    if set(cluster) != set(jobs) or not all(cluster.values()):
+        wanted = " and ".join(jobs) + ("" if "chief" in jobs else " (or chief)")
+        fail(f"TF_CONFIG must name the jobs {wanted}, not {sorted(cluster)}")
     return cluster, name, index

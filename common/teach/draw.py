@@ -17,7 +17,7 @@ def overview(run: "Run", unit: str = "updates") -> None:
     top, bottom = figure.add_gridspec(2, 1, height_ratios=[3, 0.5 + 0.35 * len(run.events)])
     left, right = (figure.add_subplot(part) for part in top.subgridspec(1, 2, width_ratios=[9, 8]))
     plots.learning(left, run.events, run.evaluations, unit)
-    left.legend(loc="center right")
+    left.legend(**plots.BELOW, ncols=3)
     plots.staleness(right, run.summary["staleness"])
     below = figure.add_subplot(bottom)
     plots.timeline(below, run.events)

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import time
@@ -48,7 +49,19 @@ if get_ipython():  # figures appear below their cell; plots.py draws into files
 plt.style.use(plots.STYLE)
 
 ROOT = Path(__file__).resolve().parents[2]
-_SCRATCH = tempfile.TemporaryDirectory(prefix="notebook-")  # removed with the kernel
+_SCRATCH = tempfile.mkdtemp(prefix="notebook-")
+# Removes it when the kernel's end of the pipe closes, however that ends; tasks may need a moment.
+_REMOVE = """
+import os, shutil, sys, time
+sys.stdin.read()
+for _ in range(100):
+    shutil.rmtree(sys.argv[1], ignore_errors=True)
+    if not os.path.exists(sys.argv[1]):
+        break
+    time.sleep(0.1)
+"""
+_REMOVER = subprocess.Popen([sys.executable, "-I", "-S", "-c", _REMOVE, _SCRATCH],
+                            stdin=subprocess.PIPE, start_new_session=True)  # fmt: skip
 
 
 class Run:
@@ -75,9 +88,11 @@ def run(example: str, *flags, show: bool = True) -> Run:
     Raises:
         RuntimeError: with what was on the screen, if the run fails.
     """
-    where = Path(tempfile.mkdtemp(prefix="run-", dir=_SCRATCH.name))
+    where = Path(tempfile.mkdtemp(prefix="run-", dir=_SCRATCH), "results")
     command = ["bash", f"{ROOT}/{example}/run.sh", "--plain", "--results", where]
-    task = processes.Process(example, 0, [*map(str, [*command, *flags])], where / "screen.txt")
+    task = processes.Process(
+        example, 0, [*map(str, [*command, *flags])], where.with_name("screen.txt")
+    )
     group = processes.Group()
     try:
         group.start(task, os.environ | {"PYTHON": sys.executable})
@@ -102,7 +117,7 @@ class Tasks:
 
     def __init__(self):
         self._group = processes.Group()
-        self._folder = Path(tempfile.mkdtemp(prefix="tasks-", dir=_SCRATCH.name))
+        self._folder = Path(tempfile.mkdtemp(prefix="tasks-", dir=_SCRATCH))
         self._tasks: dict[str, processes.Process] = {}
 
     def start(self, name: str, *command, **env: str) -> processes.Process:

@@ -9,12 +9,13 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from common import copies, data
-from common.training import results
+from common.training import board, graphs, results
 
 
 class Evaluation(tf.train.SessionRunHook):
     """Now and then during training, on a sample of the test set; at the end, on all of it."""
 
+    @graphs.scope("evaluation")
     def __init__(
         self,
         task,
@@ -32,13 +33,15 @@ class Evaluation(tf.train.SessionRunHook):
             self._labels = tf.placeholder(labels.dtype, [None, *labels.shape[1:]])
             w, _ = copies.pull(params, tf.train.get_global_step())
             measured = evaluate(w, data.scaled(self._x), self._labels)
-            missing = {"accuracy", "loss"} - set(measured)
-            if missing:
+            if missing := {"accuracy", "loss"} - set(measured):
                 raise ValueError(f"evaluate returns no {' and no '.join(sorted(missing))}")
             self._sums = {f"test_{name}": tf.reduce_sum(tf.cast(values, tf.float32))
                           for name, values in measured.items()}  # fmt: skip
         self._global_step = tf.train.get_global_step().read_value()
         self._due = 0.0
+
+    def after_create_session(self, session, coord):
+        self._writer = board.open_writer(self._task.flags, "test")
 
     def after_run(self, run_context, run_values):
         began = time.time()
@@ -46,7 +49,7 @@ class Evaluation(tf.train.SessionRunHook):
             return
         found = self.measure(run_context.session, sample=1000)
         took = 0.0 if self._due == 0 else time.time() - began  # the first one also sets up a graph
-        self._due = time.time() + max(0.1, min(2.0, 50 * took))
+        self._due = time.time() + max(0.1, min(2.0, 50 * took), 10 * took)
         target = self._task.flags.target_accuracy
         if target is not None and found["test_accuracy"] >= target and found["global_step"] > 0:
             found = self.measure(run_context.session)  # the whole test set, to be sure
@@ -67,16 +70,18 @@ class Evaluation(tf.train.SessionRunHook):
             for name, value in session.run(self._sums, feed).items():
                 found[name] += float(value) / len(labels)
         results.note_evaluation(self._task.flags.results, found)
+        scalars = {name: found[name] for name in self._sums}
+        board.write(self._writer, scalars, found["global_step"])
+        self._writer.flush()
         return found
 
-    def finish(self, session: tf.Session, saver: tf.train.Saver) -> None:
+    def finish(self, session: tf.Session, save: Callable[[tf.Session], None]) -> None:
         """When all updates are applied: the whole test set, a last checkpoint, parameters.npz."""
         found, flags = self.measure(session), self._task.flags
         if not math.isfinite(found["test_loss"]):
             results.diverged(self._task, "the loss on the test set")
-        step = found["global_step"]
-        saver.save(session, f"{flags.checkpoint_dir}/model.ckpt", step, write_meta_graph=False)
+        save(session)
         arrays = session.run({param.op.name: param for param in self._params})
         results.write(Path(flags.results, "parameters.npz"), lambda file: np.savez(file, **arrays))
-        print(f"test accuracy {found['test_accuracy']:.2%} after {step} updates; results in "
-              f"{flags.results}", flush=True)  # fmt: skip
+        print(f"test accuracy {found['test_accuracy']:.2%} after {found['global_step']} updates; "
+              f"results in {flags.results}", flush=True)  # fmt: skip

@@ -26,8 +26,7 @@ class Session:
         self._of = {step.op: step for step in steps}
         self._found: dict[tuple[str, ...], Step | None] = {}
         self._due = 0.0
-        self.should_stop = monitored.should_stop
-        self.graph = monitored.graph
+        self.should_stop, self.graph = monitored.should_stop, monitored.graph
 
     def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
         """As `tf.Session.run`."""

@@ -3,7 +3,7 @@
 import tensorflow.compat.v1 as tf
 
 from common import fail
-from common.training import results
+from common.launch import addresses
 
 
 class SessionCreator(tf.train.SessionCreator):
@@ -20,17 +20,32 @@ class SessionCreator(tf.train.SessionCreator):
         variables = tf.global_variables()
         self._init = tf.variables_initializer(variables)
         self._ready = tf.report_uninitialized_variables(variables)
-        # Input pipelines are found by their kind, so that a script needs to register none.
-        operations = tf.get_default_graph().get_operations()
-        pipelines = [op for op in operations if op.type == "MakeIterator"]
-        self._local_init = tf.group(
-            tf.local_variables_initializer(), tf.tables_initializer(), *pipelines
-        )
+        # The input pipelines are among the tables.
+        self._local_init = tf.group(tf.local_variables_initializer(), tf.tables_initializer())
+        with tf.name_scope("count"):
+            self._count, self._first = tf.train.get_global_step().read_value(), True
 
     def create_session(self) -> tf.Session:
+        session, task = self._new_session(), self._task
+        count, steps = int(session.run(self._count)), task.flags.steps
+        if self._first and task.is_chief and count:
+            what = (
+                f"continues at update {count} of {steps}"
+                if count < steps
+                else (f"finds all {count} updates made: with --steps {steps} nothing is left to do")
+            )
+            print(f"> [{task.name}] {what}", flush=True)
+        elif not self._first and task.hosts:
+            print(f"> [{task.name}] lost a parameter server: continues at update {count}",
+                  flush=True)  # fmt: skip
+        self._first = False
+        return session
+
+    def _new_session(self) -> tf.Session:
         task, config = self._task, self._task.config
         tf.get_default_graph().finalize()
-        task.wait_for_ps()
+        for job, k in task.servers:  # or one sentence that names the missing one
+            addresses.wait_for(f"{job} {k}", task.hosts[job][k], task.flags.timeout)
         manager = tf.train.SessionManager(
             local_init_op=self._local_init, ready_op=self._ready, recovery_wait_secs=0.1
         )
@@ -38,9 +53,13 @@ class SessionCreator(tf.train.SessionCreator):
             with self.connect() as session:
                 missing = session.run(self._ready)
             if len(missing):
+                from common.training import checkpoints
+
+                newest = checkpoints.newest(task.flags.checkpoint_dir)
                 return manager.prepare_session(
-                    self._target, self._init, self._saver, task.flags.checkpoint_dir, config=config
-                )
+                    self._target, self._init, self._saver, config=config,
+                    checkpoint_filename_with_path=newest,
+                )  # fmt: skip
         try:
             return manager.wait_for_session(self._target, config, task.flags.timeout)
         except tf.errors.DeadlineExceededError:
@@ -50,18 +69,3 @@ class SessionCreator(tf.train.SessionCreator):
     def connect(self) -> tf.Session:
         """A session on parameters that are there."""
         return tf.Session(self._target, config=self._task.config)
-
-
-def check_checkpoint(directory: str) -> None:
-    """Ends the process with one sentence if the newest checkpoint does not fit."""
-    newest = tf.train.latest_checkpoint(directory)
-    if newest is None:
-        results.create(directory, "--checkpoint_dir")
-        return
-    saved = tf.train.load_checkpoint(newest).get_variable_to_shape_map()
-    for variable in tf.global_variables():
-        name, shape = variable.op.name, variable.shape.as_list()
-        had = saved.get(name, "missing")
-        if had != shape:
-            fail(f"the checkpoint {newest} is of another model or optimizer ({name} is {had} "
-                 f"there, {shape} here): name another --checkpoint_dir")  # fmt: skip

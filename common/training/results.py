@@ -9,11 +9,16 @@ from typing import NoReturn
 
 from common import fail
 
+written: list[str] = []  # the folders that this process writes to
+made: list[Path] = []  # those that were not there before, or what is above them
+
 
 def create(folder: str | Path, flag: str = "--results") -> Path:
     """Makes a folder; one sentence naming `flag`, and exit code 2, where it cannot be written."""
     path = Path(folder)
     probe = path / f".probe-{os.getpid()}"
+    written.append(str(path))
+    made.extend([p for p in (path, *path.parents) if not p.exists()][-1:])
     try:
         path.mkdir(parents=True, exist_ok=True)
         probe.write_text("")

@@ -24,12 +24,13 @@ from pathlib import Path
 import tensorflow.compat.v1 as tf
 
 from common import copies
-from common.training import graphs, measure
+from common.training import checks, graphs, measure
 
 
 class Rounds(tf.train.SessionRunHook):
     """The queues of one synchronous run, and the operations on them."""
 
+    @graphs.scope("rounds")
     def __init__(self, task, params: list[tf.Variable], global_step: tf.Variable):
         self._task, self._params, self._global_step = task, params, global_step
         self._due = 0.0
@@ -58,6 +59,7 @@ class Rounds(tf.train.SessionRunHook):
 
     # The worker's part of a round.
 
+    @graphs.scope("wait")
     def wait(self) -> tf.Tensor:
         """Waits for this worker's token: how many updates there have been, int64, on the ps.
 
@@ -74,6 +76,7 @@ class Rounds(tf.train.SessionRunHook):
         measure.note("asked", token, asked_at)
         return token
 
+    @graphs.scope("push")
     def push(self, values: list[tf.Tensor], token: tf.Tensor) -> tf.Operation:
         """Sends `values`, one for each parameter, with the token from which they were computed."""
         arrived = copies.send(values, self._params, self._global_step.device)
@@ -83,6 +86,7 @@ class Rounds(tf.train.SessionRunHook):
 
     # The chief's part.
 
+    @graphs.scope("gather")
     def gather(self, count: int) -> list[tf.Tensor]:
         """Waits for one push of this round from each of the first `count` workers.
 
@@ -109,9 +113,10 @@ class Rounds(tf.train.SessionRunHook):
             self._who, total = tf.while_loop(incomplete, take_one, start, parallel_iterations=1)
         return total
 
+    @graphs.scope("release")
     def release(self, update: tf.Operation, number: tf.Tensor) -> None:
         """Once the update is applied, gives every worker a token for the next round."""
-        graphs.check_updates(self._params, update, number)
+        checks.check_updates(self._params, update, number)
         with tf.device(self._global_step.device), tf.control_dependencies([update]):
             released = self._give(self._tokens, number + 1)
         counted_at = measure.noted("counted", number)
@@ -136,10 +141,10 @@ class Rounds(tf.train.SessionRunHook):
         flags, path = self._task.flags, Path(self._task.flags.results, "updates.jsonl")
         try:
             made = session.run(self._round)
-            session.run(self._read)  # drops what a lost session left
             one = session.make_callable(self._ends)
             several = session.make_callable(self._several or self._ends)
             with open(path, "a", encoding="utf-8") as file:
+                self._note(file, session.run(self._read))  # what a killed chief has left
                 while made < flags.steps and not coord.should_stop():
                     whole = flags.steps - made >= flags.steps_per_execution
                     several() if whole else one()

@@ -3,16 +3,16 @@
 import functools
 import json
 import math
-import os
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from common.training import measure, results
+from common.training import graphs, measure, results
+from common.training.board import Board
 
-SOON = 0.1  # seconds until rows are read
+SOON = 0.1  # seconds until rows are read; more where that takes over a tenth of them
 
 
 class Replica(NamedTuple):
@@ -22,19 +22,21 @@ class Replica(NamedTuple):
     loss: tf.Tensor
     number: tf.Tensor
     pulled_at: tf.Tensor | None = None
+    sent: Sequence[tf.Tensor] = ()
 
+    @graphs.scope("events")
     def rows(self, task, name: str) -> list[measure.Rows]:
-        """Two rows of numbers for each step: one on this task, one on the ps that counts."""
-        number = self.number
+        """Two rows of numbers for each step: one where it computes, one on the ps that counts."""
+        number, place = self.number, self.loss.device if task.hosts else ""
         pulled_at = number if self.pulled_at is None else self.pulled_at
-        with tf.device(task.device):
-            computed = measure.noted("computed", number)
+        with tf.device(place):
+            computed = measure.noted("computed", self.sent[0] if self.sent else number)
             if computed is not None:  # an elastic worker pushes first and computes then
                 computed = tf.maximum(computed, measure.now([self.loss]))
             here = [self.loss, measure.noted("arrived", pulled_at), computed]
         times = measure.noted("read", pulled_at), measure.noted("counted", number)
         there = [number, pulled_at, *times, measure.noted("asked", number)]
-        return [measure.Rows(here, task.device, f"{name}-here"),
+        return [measure.Rows(here, place, f"{name}-here"),
                 measure.Rows(there, number.device, f"{name}-there")]  # fmt: skip
 
 
@@ -59,10 +61,10 @@ class Step:
             self.ends = several.of(copy, self.ends)
             self.last = functools.partial(several.of, copy)
         self._window = getattr(task.flags, "window", 1)
-        self._local_step = 0
-        mode = "a" if int(os.environ.get("TASK_RESTARTS", 0)) else "w"
+        self._local_step, self._first, self._said = 0, first, 0.0
         paths = [results.events_file(task.flags.results, first + k) for k in range(len(replicas))]
-        self._files = [open(path, mode, encoding="utf-8") for path in paths]
+        self._files = [open(path, "a", encoding="utf-8") for path in paths]
+        self._boards = [Board(task.flags, first + k) for k in range(len(replicas))]
 
     def prepare(self, session: tf.Session) -> None:
         """For a new session, also after a recovery."""
@@ -70,8 +72,9 @@ class Step:
         self._call = session.make_callable(self.ends)
         self._read = session.make_callable([[rows.read for rows in both] for both in self._rows])
         self._read()  # what a lost session has left
-        self._calls: list[tuple[float, float]] = []
-        self._due = 0.0
+        for board in self._boards:
+            board.open()
+        self._calls, self._due = [], 0.0
         self._counted = [math.nan] * len(self._files)  # when, the last update of each replica
 
     def run(self, fetches=None, more: Sequence = (None, None, None)):
@@ -95,16 +98,20 @@ class Step:
         if ended > self._due:
             self.write()
 
-    def write(self) -> None:
+    def write(self, last: bool = False) -> None:
         """Reads what the calls have left, and adds a line to the events for each step.
+
+        Args:
+            last: there will be no more steps.
 
         Raises:
             tf.train.NanLossDuringTrainingError: when a loss is not a number any more.
         """
-        self._due = time.time() + SOON
-        calls, self._calls, diverged = self._calls, [], False
-        for k, (file, both) in enumerate(zip(self._files, self._read())):
-            lines, over = [], math.nan
+        calls, self._calls, diverged, began = self._calls, [], False, time.time()
+        found = self._read()
+        self._due = time.time() + max(SOON, 10 * (time.time() - began))
+        for k, (file, both) in enumerate(zip(self._files, found)):
+            events, over = [], math.nan
             for i, ((loss, arrived, computed), there) in enumerate(zip(*both)):
                 call, at_call = divmod(i, self.count)
                 began, ended = calls[call]
@@ -124,11 +131,16 @@ class Step:
                     "pull": max(0, pulled - at), "compute": max(0, computed - pulled),
                     "push": max(0, over - computed),
                 }  # fmt: skip
-                lines.append(json.dumps({key: _rounded(key, event[key]) for key in event}) + "\n")
+                events.append({key: _rounded(key, event[key]) for key in event})
                 self._counted[k] = counted
                 diverged |= math.isnan(loss)
+            lines = [json.dumps(event) + "\n" for event in events]
             file.write("".join(lines))  # whole lines at once: nobody ever finds half a line
             file.flush()
+            self._boards[k].note(events, last or diverged)
+            if events and k == 0 and time.time() > self._said + 1:  # once a second, into the log
+                self._said, said = time.time(), ("global_step", "loss", "staleness")
+                print(results.line(self._first, *[events[-1][key] for key in said]), flush=True)
         self._local_step += len(lines) * self._window
         if diverged:
             raise tf.train.NanLossDuringTrainingError
@@ -156,14 +168,15 @@ class Notes(tf.train.SessionRunHook):
             step.prepare(session)
 
     def before_run(self, run_context):
-        self._began = time.time()
+        self._began, ends = time.time(), run_context.original_args.fetches[1]
+        self._step = next(step for step in self._steps if step.ends is ends)
 
     def after_run(self, run_context, run_values):
-        self._steps[0].note(self._began, time.time())
+        self._step.note(self._began, time.time())
         self._began = None
 
     def end(self, session):
         if self._began is not None:  # the last update came in the middle of a call
-            self._steps[0].note(self._began, math.nan)
+            self._step.note(self._began, math.nan)
         for step in self._steps:
-            step.write()
+            step.write(last=True)

@@ -18,15 +18,18 @@ class StartAndStop(tf.train.SessionRunHook):
         """`begin` is run before anybody starts, and again after a recovery; `end` makes workers
         stop that wait for others."""
         self._task, self._begin, self._end = task, list(begin), list(end)
-        self._started = False
-        self._look = 0.0
+        self._started, self._look = False, 0.0
         if not task.hosts:
             return
-        everyone = range(task.flags.workers)
-        self._ready = [Gate(f"ready-{worker}") for worker in everyone]
-        self._done = [Gate(f"done-{worker}") for worker in everyone]
+        global_step = tf.train.get_global_step()
+        with tf.name_scope("count"):
+            self._count = None if global_step is None else global_step.read_value()
+        self._who = [f"{name} at {address}" for name, address in task.clients.items()]
+        self._ready = [Gate(f"ready-{client}") for client in task.clients]
+        self._done = [Gate(f"done-{client}") for client in task.clients]
         self._finished, self._stop = Gate("finished"), Gate("stop")
-        self._left = [Gate(f"left-{ps}-{task.index}", ps) for ps, _ in enumerate(task.hosts["ps"])]
+        self._left = [Gate(f"left-{job} {k}-{task.name}", f"/job:{job}/task:{k}")
+                      for job, k in task.servers]  # fmt: skip
 
     def after_create_session(self, session, coord):
         """Also after a recovery; who has started once does not wait again."""
@@ -35,9 +38,9 @@ class StartAndStop(tf.train.SessionRunHook):
         if not self._task.hosts:
             return
         self._ready[self._task.index].open(session)
-        for worker, gate in enumerate(self._ready):
+        for who, gate in zip(self._who, self._ready):
             if not self._started:
-                gate.wait(session, self._who(worker), self._task.flags.timeout)
+                gate.wait(session, who, self._task.flags.timeout)
         self._started = True
 
     def after_run(self, run_context, run_values):
@@ -46,6 +49,10 @@ class StartAndStop(tf.train.SessionRunHook):
             self._look = time.time() + 0.5
             if self._stop.is_open(run_context.session):
                 run_context.request_stop()
+
+    def end(self, session):
+        if self._task.hosts:
+            self._updates = session.run(self._count)
 
     def stop(self, session: tf.Session) -> None:
         """Makes every worker stop, before `--steps` is reached."""
@@ -59,22 +66,28 @@ class StartAndStop(tf.train.SessionRunHook):
         Args:
             session: a new session.
             write: writes the results; may be called again if a ps is lost in the middle.
+
+        Raises:
+            tf.errors.AbortedError: if updates are gone since the loop: a ps was lost.
         """
         task = self._task
         if not task.hosts:
             write()
             return
+
+        def check():
+            if self._count is not None and session.run(self._count) < self._updates:
+                raise tf.errors.AbortedError(None, None, "a parameter server has lost updates")
+
+        check()
         self._done[task.index].open(session)
         if task.is_chief:
-            for worker, gate in enumerate(self._done):
-                gate.wait(session, self._who(worker), task.flags.timeout)
+            for who, gate in zip(self._who, self._done):
+                gate.wait(session, who, task.flags.timeout, check)
             write()
             self._finished.open(session)
         else:
-            self._finished.wait(session, self._who(0), task.flags.timeout)
+            self._finished.wait(session, self._who[0], task.flags.timeout, check)
         for gate in self._left:  # a ps that saw the last one go is gone before it can answer
             with contextlib.suppress(tf.errors.UnavailableError, tf.errors.AbortedError):
                 gate.open(session)
-
-    def _who(self, worker: int) -> str:
-        return f"worker {worker} at {self._task.hosts['worker'][worker]}"

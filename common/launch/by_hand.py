@@ -1,0 +1,70 @@
+"""A task that no launcher started: finds its cluster, checks all flags, and leaves its part."""
+
+import errno
+import os
+import socket
+import sys
+from pathlib import Path
+
+from common import fail
+from common.launch import mistakes
+
+
+def find(job: str, hosts: dict[str, list[str]], flags) -> tuple[str, int, dict[str, list[str]]]:
+    """Job, index and hosts of this task: from its flags, else `TF_CONFIG`, else `hosts`.
+
+    Raises:
+        SystemExit: with one sentence, if they make no sense.
+    """
+    name, index = job, 0
+    said = {key: getattr(flags, f"{key}_hosts") for key in hosts}
+    if os.environ.get("TF_CONFIG") and None in (*said.values(), flags.task_index):
+        from common.launch import tf_config
+
+        hosts, name, index = tf_config.parse(os.environ["TF_CONFIG"], job, tuple(hosts))
+    hosts = hosts | {key: listed for key, listed in said.items() if listed is not None}
+    name = flags.job_name or name
+    index = index if flags.task_index is None else flags.task_index
+    if name != job:
+        fail(f"this script is the {job}'s, but the task is a {name}: start {name}.py for it")
+    everyone = [(key, address) for key, listed in hosts.items() for address in listed]
+    for k, (key, address) in enumerate(everyone):
+        host, _, port = address.rpartition(":")
+        if not (host and port.isdigit() and 0 < int(port) < 65536):
+            source = "TF_CONFIG" if said[key] is None else f"--{key}_hosts"
+            fail(f"{source}: {address!r} is not host:port")
+        if address in [other for _, other in everyone[:k]]:
+            fail(f"two tasks have the same address {address}: give each its own")
+    if index >= len(hosts[name]):
+        source = "TF_CONFIG" if flags.task_index is None else "--task_index"
+        fail(f"{source}: there is no {name} {index}, the last one is {len(hosts[name]) - 1}")
+    return name, index, hosts
+
+
+def check(task, defaults: dict, parser, named: bool) -> None:
+    """Checks flags and port, or ends the process with one sentence; leaves the task's part.
+
+    `named`: whether the command line names the results folder. A server without a program has no
+    other results.
+    """
+    mistakes.check(task.flags, defaults, parser)
+    if task.hosts:
+        check_free(task.address)
+    if "TASK_RESTARTS" not in os.environ and (named or (task.job, task.index) not in task.servers):
+        from common.training import parts
+
+        parts.leave(task, Path(sys.argv[0]).resolve().parent.name)
+
+
+def check_free(address: str) -> None:
+    """Ends the process with one sentence if its own port is taken. TensorFlow would share it with
+    another server of its kind, in silence."""
+    port = int(address.rpartition(":")[2])
+    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as TensorFlow does
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                fail(f"port {port} is taken: end the program that uses it, or choose another port")

@@ -1,0 +1,123 @@
+"""Puts together what the tasks of a run left: `summary.json`, `curves.png` and the table.
+
+    python -m common.collect FOLDER [FOLDER ...]
+
+The folders are the `--results` of all tasks of one run, also of tasks that ran by hand or on
+several machines; if they shared one folder, name that one. The chief's folder (worker 0's, where
+there is no chief) gets the others' events and parts, and the results.
+"""
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+
+from common import fail
+from common.flags import Parser
+from common.launch import record
+from common.training import results
+
+JOBS = ("ps", "worker", "chief")
+# Flags that may differ between the tasks of a run.
+OWN = ("results", "checkpoint_dir", "plain", "data", "data_url", "timeout", "max_restarts")
+
+
+def write(where: Path, scheme: str, flags: dict, tasks: list[dict]) -> None:
+    """Writes `summary.json` and `curves.png` into the folder, and the table onto the screen.
+
+    Args:
+        where: a results folder with the files of all tasks.
+        scheme, flags, tasks: as for `record.summarise`.
+    """
+    from common.launch import plots, screen  # late: importing them takes a while
+
+    found = record.summarise(where, scheme, flags, tasks)
+    plots.curves(where, found)
+    text = json.dumps(found, indent=2) + "\n"
+    results.write(where / "summary.json", lambda file: file.write(text.encode()))
+    screen.table(found, where)
+
+
+def read_parts(folders: list[Path]) -> dict[tuple[str, int], tuple[Path, dict]]:
+    """Job and index of each task -> its folder and its part.
+
+    Raises:
+        SystemExit: with one sentence, if a folder holds no part, or parts are of several runs.
+    """
+    parts: dict[tuple[str, int], tuple[Path, dict]] = {}
+    for folder in dict.fromkeys(folders):
+        paths = sorted(folder.glob("task-*.json"))
+        if not paths:
+            fail(f"{folder} holds no part of a run (task-JOB-INDEX.json): name the results folders "
+                 "of tasks that ran by hand")  # fmt: skip
+        for path in paths:
+            try:
+                part = json.loads(path.read_text())
+                who = part["job"], part["index"]
+                whose = part["scheme"], part["hosts"], _common(part), part["started"], part["ended"]
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                fail(f"{path} is not what a task leaves ({error!r})")
+            if who in parts and parts[who][1] != part:
+                fail(f"{parts[who][0]} and {folder} both hold the part of {who[0]} {who[1]}: name "
+                     "the folders of one run only")  # fmt: skip
+            for other_folder, other in parts.values():
+                *same, started, ended = whose
+                together = (other["ended"] or started) >= started
+                together &= (ended or other["started"]) >= other["started"]
+                if same != [other["scheme"], other["hosts"], _common(other)] or not together:
+                    fail(f"{other_folder} and {folder} hold parts of different runs")
+            parts.setdefault(who, (folder, part))
+    return parts
+
+
+def _common(part: dict) -> dict:
+    return {name: value for name, value in part["flags"].items() if name not in OWN}
+
+
+def main() -> None:
+    """The command. A mistake ends it with one sentence and exit code 2."""
+    how = {"prog": "python -m common.collect", "description": __doc__, "allow_abbrev": False}
+    parser = Parser(**how, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", metavar="FOLDER", help="a task's --results")
+    folders = [Path(word).absolute() for word in parser.parse_args().folders]
+    if len(folders) == 1 and not list(folders[0].glob("task-*.json")):
+        where, run = folders[0], _by_launcher(folders[0])
+    else:
+        where, run = _by_hand(read_parts(folders))
+    if not record.read_evaluations(where):
+        fail(f"{where} holds no evaluation: its task has not got that far")
+    write(where, *run)
+
+
+def _by_launcher(folder: Path) -> tuple[str, dict, list[dict]]:
+    """Scheme, flags and tasks of a run of `run.sh`, which knew them all."""
+    try:
+        made = json.loads((folder / "summary.json").read_text())
+        return made["scheme"], made["flags"], made["tasks"]
+    except (OSError, ValueError, KeyError, TypeError):
+        fail(f"{folder} holds no part of a run (task-JOB-INDEX.json, or the summary.json of "
+             "run.sh): name results folders")  # fmt: skip
+
+
+def _by_hand(parts: dict) -> tuple[Path, tuple[str, dict, list[dict]]]:
+    """The chief's folder, with the others' files; and scheme, flags and tasks of the run."""
+    hosts = next(part["hosts"] for _, part in parts.values())
+    client = "chief" if "chief" in hosts else "worker"  # has a program, and so results
+    for k in range(len(hosts.get(client, [0]))):
+        if (client, k) not in parts:
+            fail(f"the part of {client} {k} is missing: name its results folder, too")
+    where, chief = parts[client, 0]
+    if not (where / "parameters.npz").exists():
+        fail(f"{where} has no parameters.npz: {client} 0 has not finished the run")
+    for (job, k), (folder, _) in parts.items():
+        for name in (f"task-{job}-{k}.json", f"events-worker-{k}.jsonl"):
+            if folder != where and (folder / name).exists():
+                shutil.copy2(folder / name, where / name)
+    everyone = [(job, k) for job in JOBS for k in range(len(hosts.get(job, [])))]
+    # Without hosts, threads or towers of the only process are workers.
+    everyone = everyone or [("worker", k) for k in range(chief["flags"]["workers"])]
+    tasks = []
+    for job, k in everyone:
+        _, part = parts.get((job, k) if hosts else ("worker", 0), (None, {"exit_code": None}))
+        tasks.append({"job": job, "index": k, "exit_code": part["exit_code"], "restarts": 0})
+    return where, (chief["scheme"], chief["flags"], tasks)

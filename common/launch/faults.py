@@ -1,0 +1,62 @@
+"""What this machine lacks, as one sentence: room on a disk, memory, a directory to work in."""
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+from common.training import results
+
+FULL = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT)))
+# What TensorFlow, NumPy, Python and the C library say.
+NO_MEMORY = (
+    "OOM when allocating", "Unable to allocate", "annot allocate memory", "bad_alloc", "mmap error",
+    "pthread_create", "can't start new thread", "failed to map segment",
+)  # fmt: skip
+MORE_MEMORY = (
+    "there is not enough memory: use fewer tasks, a smaller network or smaller batches, or raise "
+    "the limit (ulimit -v)"
+)
+
+
+def sentence(error: BaseException | None, cache: str | Path = "") -> str:
+    """Why an exception ends this process; nothing if the machine is not to blame.
+
+    `cache` is a folder for downloads, where one was being written.
+    """
+    while isinstance(error, Exception):
+        number, text = getattr(error, "errno", None), str(error)
+        if number in (errno.ENOSPC, errno.EDQUOT) or any(why in text for why in FULL):
+            return full_disk(cache)
+        if isinstance(error, MemoryError) or number == errno.ENOMEM or in_words(text):
+            return MORE_MEMORY
+        if isinstance(error, FileNotFoundError) and (gone := no_directory()):
+            return gone
+        error = error.__cause__ or error.__context__
+    return ""
+
+
+def full_disk(cache: str | Path = "") -> str:
+    """Names the folder on the fullest disk that this process writes to."""
+    if cache:
+        return f"the disk is full: make room in {cache}, or set DATA_DIR to another folder"
+
+    def free(folder: str) -> int:
+        return shutil.disk_usage(folder).free if os.path.isdir(folder) else 0
+
+    folder = min(results.written, key=free, default=os.curdir)
+    return f"the disk is full: make room in {folder}, or name another --results"
+
+
+def in_words(text: str) -> bool:
+    """Whether a text, such as a log, says that there was too little memory."""
+    return any(why in text for why in NO_MEMORY)
+
+
+def no_directory() -> str:
+    """A sentence, if somebody deleted the directory in which this process was started."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return "the current directory was deleted: change to another one, and start again"
+    return ""

@@ -1,0 +1,64 @@
+"""The results folder of a run: a new one, or that of a run to continue, which keeps its files."""
+
+import fcntl
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+from common import fail
+from common.training import results
+
+
+class Folder:
+    """The folder of `--results`, which no other run can use until this process ends."""
+
+    def __init__(self, options):
+        """Makes it, and that of `--checkpoint_dir`.
+
+        Raises:
+            SystemExit: with one sentence, if one of them cannot be written, is in use, or if the
+                results are not those of a run that the checkpoints continue.
+        """
+        options.checkpoint_dir = options.checkpoint_dir or f"{options.results}/checkpoints"
+        self.path, checkpoints = Path(options.results), Path(options.checkpoint_dir)
+        files = [path.name for path in self.path.glob("*") if not path.is_dir()]
+        goes_on = any(checkpoints.glob("*.index")) and "launches.jsonl" in files
+        if files and not goes_on:
+            fail(f"--results {self.path} holds {min(files)}, but no checkpoint of its run to "
+                 "continue from: name another folder")  # fmt: skip
+        try:
+            results.create(self.path / "logs")
+            results.create(checkpoints, "--checkpoint_dir")
+        except SystemExit:
+            self.discard()
+            raise
+        for path in dict.fromkeys([self.path.resolve(), checkpoints.resolve()]):
+            try:  # open until this process ends; a lock on the folder itself leaves no file
+                fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                fail(f"another run is using {path}: wait for its end, or name another folder")
+            except OSError:  # this file system has no locks
+                pass
+        with open(self.path / "launches.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps({"time": time.time(), "flags": vars(options)}) + "\n")
+        self._earlier = self._written()
+        # What was there is not shown again.
+        self.sizes = {path: path.stat().st_size for path in self.path.rglob("*.*")}
+
+    def _written(self) -> int | None:
+        path = self.path / "parameters.npz"
+        return path.stat().st_mtime_ns if path.exists() else None
+
+    def are_written(self) -> bool:
+        """Whether `parameters.npz`, the last file, is there: no task has work to do any more."""
+        return self._written() != self._earlier
+
+    def discard(self, sentence: str = "") -> None:
+        """Removes the folders that this process made, unless a step was noted there, or the
+        sentence sends the user to a log."""
+        events = self.path.glob("events-worker-*.jsonl")
+        if " log" not in sentence and not any(path.stat().st_size for path in events):
+            for folder in results.made:
+                shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,74 @@
+"""The link of a run's private network: what it carries, and how fast it is with `--link_mbit`.
+
+Everything that tasks send each other passes the network's loopback. A token bucket filter there,
+one of the kernel's queueing disciplines, makes it as slow as a link between machines. This module
+asks the kernel for it with a netlink message: the program `tc` may be missing, and without root it
+would not inherit the right to change the network.
+"""
+
+import fcntl
+import json
+import os
+import re
+import socket
+import struct
+import time
+from pathlib import Path
+
+_SET_MTU = 0x8922  # linux/sockios.h
+MTU = 1500  # bytes in a packet, as on an Ethernet; the loopback's own are 65,536
+# linux/rtnetlink.h, linux/netlink.h, linux/pkt_sched.h
+_NEW_QDISC, _REQUEST_ACK_REPLACE_CREATE, _ROOT = 36, 0x1 | 0x4 | 0x100 | 0x400, 0xFFFFFFFF
+_KIND, _OPTIONS, _PARAMETERS, _RATE64, _BURST, _ETHERNET = 1, 2, 1, 4, 6, 1
+
+
+def limit(mbit: float) -> None:
+    """Gives this process's network, a private one, a link of so many Mbit/s.
+
+    All tasks share it, in both directions. Packets wait in a queue of 0.4 s of the link. A packet
+    that finds it full is lost, and TCP sends it again.
+
+    Raises:
+        OSError: where the kernel has no token bucket filter.
+    """
+    rate = max(1, round(mbit * 1e6 / 8))  # bytes per second
+    burst = max(2 * MTU, rate // 200)  # after a pause, 5 ms of the link pass at once
+    queue = max(20 * MTU, int(0.4 * rate)) + burst
+    with socket.socket() as any_socket:
+        fcntl.ioctl(any_socket, _SET_MTU, struct.pack("16si", b"lo", MTU))
+
+    def attribute(kind: int, data: bytes) -> bytes:
+        return struct.pack("HH", 4 + len(data), kind) + data + bytes(-len(data) % 4)
+
+    # A rate of 12 bytes, which only says Ethernet here; no peak rate; the queue; two that follow.
+    parameters = struct.pack("xB10x12xI8x", _ETHERNET, min(queue, 2**32 - 1))
+    options = attribute(_PARAMETERS, parameters) + attribute(_RATE64, struct.pack("Q", rate))
+    options += attribute(_BURST, struct.pack("I", min(burst, 2**32 - 1)))
+    body = struct.pack("BxxxiIII", 0, socket.if_nametoindex("lo"), 0, _ROOT, 0)
+    body += attribute(_KIND, b"tbf\0") + attribute(_OPTIONS, options)
+    head = struct.pack("IHHII", 16 + len(body), _NEW_QDISC, _REQUEST_ACK_REPLACE_CREATE, 1, 0)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
+        kernel.send(head + body)
+        (error,) = struct.unpack_from("i", kernel.recv(4096), 16)
+    if error:
+        raise OSError(-error, f"token bucket filter: {os.strerror(-error)}")
+
+
+def bytes_sent() -> int:
+    """What this process's loopback has carried so far, headers and acknowledgements included."""
+    text = Path("/proc/self/net/dev").read_text()
+    return int(re.search(r"^ *lo:(?: *\d+){8} *(\d+)", text, re.M)[1])
+
+
+class Meter:
+    """Writes into `network.jsonl` what the link has carried so far, every 0.2 s or so."""
+
+    def __init__(self, folder: Path, private: bool):
+        """Notes nothing if the network is not `private`: others use it, too."""
+        self._path, self._private = folder / "network.jsonl", private
+
+    def note(self) -> None:
+        if self._private:
+            line = json.dumps({"time": time.time(), "bytes": bytes_sent()})
+            with open(self._path, "a", encoding="utf-8") as file:
+                file.write(line + "\n")

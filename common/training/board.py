@@ -1,0 +1,64 @@
+"""What TensorBoard shows of a worker: at each point, the means over its steps since the last."""
+
+from collections.abc import Mapping
+
+import tensorflow.compat.v1 as tf
+
+from common import datasets
+
+POINTS = 100  # of a worker, at least; in a long run, one in every second
+
+
+def open_writer(flags, run: str) -> tf.summary.FileWriter:
+    """The one writer that this process has for a run of TensorBoard. It begins with the graph."""
+    return tf.summary.FileWriterCache.get(f"{flags.results}/tensorboard/{run}")
+
+
+def write(writer: tf.summary.FileWriter, scalars: Mapping[str, float], global_step: int) -> None:
+    values = [tf.Summary.Value(tag=tag, simple_value=scalars[tag]) for tag in scalars]
+    writer.add_summary(tf.Summary(value=values), global_step)
+
+
+class Board:
+    """The points of one worker, thread or tower; `common/README.md` describes them."""
+
+    def __init__(self, flags, worker: int):
+        self._flags, self._worker = flags, worker
+        batch = flags.batch_size or datasets.shard(flags, worker, flags.workers)
+        self._examples = batch * getattr(flags, "window", 1)  # of a step
+        self._steps = max(1, flags.steps // POINTS)
+        self._events: list[dict] = []
+        self._step, self._time = 0, float("inf")  # of the last point
+
+    def open(self) -> None:
+        """Called when the graph is complete."""
+        self._writer = open_writer(self._flags, f"worker-{self._worker}")
+
+    def note(self, events: list[dict], last: bool) -> None:
+        """Some more events; `last`: there will be no others."""
+        for event in events:
+            self._events.append(event)
+            began = event["time"] - event["pull"] - event["compute"] - event["push"]
+            self._time = min(self._time, began)
+            late = event["time"] >= self._time + 1
+            if late or event["global_step"] >= self._step + self._steps:
+                self._point()
+        if last and self._events:
+            self._point()
+        self._writer.flush()
+
+    def _point(self) -> None:
+        events, self._events = self._events, []
+        self._step, began, self._time = events[-1]["global_step"], self._time, events[-1]["time"]
+        seconds = max(1e-6, self._time - began)
+        computing = sum(event["compute"] for event in events) / seconds
+        communicating = sum(event["pull"] + event["push"] for event in events) / seconds
+        scalars = {
+            "loss": sum(event["loss"] for event in events) / len(events),
+            "staleness": sum(event["staleness"] for event in events) / len(events),
+            "examples_per_second": len(events) * self._examples / seconds,
+            "time/computing": computing,
+            "time/communicating": communicating,
+            "time/waiting": max(0.0, 1 - computing - communicating),
+        }
+        write(self._writer, scalars, self._step)

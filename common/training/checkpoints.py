@@ -1,0 +1,152 @@
+"""Checkpoints: finds the newest that is whole, and keeps the last two.
+
+TensorFlow trusts the file that names the newest, and does not try another if that one is damaged.
+And it takes a path for a pattern: in a folder such as `a[1]` it finds nothing.
+"""
+
+import contextlib
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from common import fail
+from common.training import results
+
+SAVING = "saving"  # the name of a checkpoint that is not complete yet
+_damaged: set[Path] = set()  # that this process has met
+
+
+class Saver(tf.train.Saver):
+    """TensorFlow's, for all global variables or some; keeps the two newest checkpoints."""
+
+    def __init__(self, variables: list | None = None):
+        super().__init__(variables or tf.global_variables(), max_to_keep=0)  # 0: removes none
+
+    def save(self, *args, **more):
+        path = Path(super().save(*args, **more))
+        _keep_two(path)
+        return str(path)
+
+    def restore(self, sess, save_path):
+        with no_pattern(save_path) as path:
+            super().restore(sess, path)
+
+
+class Checkpoints(tf.train.SessionRunHook):
+    """Saves when a session begins, once a second, and at the end; less often where that takes over
+    a tenth of the time, as over a slow link.
+
+    The name of a checkpoint is the number of updates inside. TensorFlow's own hook reads the count
+    first, and the parameters when workers may have made further updates.
+    """
+
+    def __init__(self, directory: str, saver: Saver):
+        self._directory, self._saver = directory, saver
+
+    def after_create_session(self, session, coord):
+        self.save(session)
+
+    def after_run(self, run_context, run_values):
+        if time.monotonic() > self._due:
+            self.save(run_context.session)
+
+    def end(self, session):
+        self.save(session)
+
+    def save(self, session: tf.Session) -> None:
+        began = time.monotonic()
+        saved = self._saver.save(session, f"{self._directory}/{SAVING}", write_meta_graph=False,
+                                 write_state=False)  # fmt: skip
+        with no_pattern(saved) as plain:
+            number = tf.train.load_variable(plain, "global_step")
+        path = Path(self._directory, f"model.ckpt-{number}")
+        for file in sorted(path.parent.glob(f"{SAVING}.*")):  # the data, then the index
+            file.replace(path.with_name(path.name + file.suffix))
+        _keep_two(path)
+        tf.train.update_checkpoint_state(self._directory, str(path))
+        self._due = time.monotonic() + max(1.0, 10 * (time.monotonic() - began))
+
+
+def newest(directory: str) -> str | None:
+    """The newest whole checkpoint in a folder; None where there is none at all.
+
+    Says on the screen which are damaged; if all are, ends the process with one sentence.
+    """
+    damaged, news = [], False
+    for path in reversed(_all(Path(directory))):
+        try:
+            values(str(path))
+        except Exception:  # TensorFlow raises many kinds
+            damaged.append(path.name)
+            news |= path not in _damaged
+            _damaged.add(path)
+            continue
+        if news:
+            print(f"> damaged checkpoint in {directory}: {', '.join(damaged)}; continuing from "
+                  f"{path.name}", flush=True)  # fmt: skip
+        return str(path)
+    if damaged:
+        fail(f"damaged checkpoint in {directory}: {', '.join(damaged)}, and there is no other: "
+             "name another --checkpoint_dir, or remove the damaged files to start from the "
+             "beginning")  # fmt: skip
+    return None
+
+
+def values(path: str) -> dict[str, np.ndarray]:
+    """All that a checkpoint holds, by name; TensorFlow compares the checksum of each value."""
+    with no_pattern(path) as plain:
+        reader = tf.train.load_checkpoint(plain)
+        return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def saver(directory: str) -> Saver:
+    """For all global variables; ends the process with one sentence if the newest checkpoint in
+    the folder does not fit them."""
+    results.create(directory, "--checkpoint_dir")
+    if path := newest(directory):
+        saved = {name: list(np.shape(value)) for name, value in values(path).items()}
+        for variable in tf.global_variables():
+            name, shape = variable.op.name, variable.shape.as_list()
+            had = saved.get(name, "missing")
+            if had != shape:
+                fail(f"the checkpoint {path} is of another model or optimizer ({name} is {had} "
+                     f"there, {shape} here): name another --checkpoint_dir")  # fmt: skip
+        tf.train.update_checkpoint_state(directory, path)  # where TensorFlow's own calls look
+    return Saver()
+
+
+def _number(path: Path) -> int:
+    found = re.search(r"-(\d+)$", path.name)
+    return int(found[1]) if found else -1
+
+
+def _all(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, without the endings of their files; the newest is the last."""
+    complete = (path.with_suffix("") for path in folder.glob("*.index") if path.stem != SAVING)
+    return sorted(complete, key=_number)
+
+
+def _keep_two(path: Path) -> None:
+    """Removes all but the two newest whole checkpoints up to this one."""
+    older = [p for p in _all(path.parent) if p not in _damaged and _number(p) <= _number(path)]
+    old = {p.name for p in older[:-2] if p.name.startswith("model.ckpt-")}
+    for file in path.parent.iterdir():
+        if file.stem in old:
+            file.unlink()
+
+
+@contextlib.contextmanager
+def no_pattern(path: str) -> Iterator[str]:
+    """The same path; or, if TensorFlow would take it for a pattern, another by way of a link."""
+    if not re.search(r"[*?[\\]", path):
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        os.symlink(os.path.dirname(path), f"{folder}/link")
+        yield f"{folder}/link/{os.path.basename(path)}"

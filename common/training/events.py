@@ -1,0 +1,62 @@
+"""What a run leaves, for a training loop without `session.training`: in the same files and form."""
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from common.training import results
+
+
+class Events:
+    """The events of one replica: a line for each step; `common/README.md` describes the keys."""
+
+    def __init__(self, folder: str | Path, worker: int):
+        """`folder` is `--results`. A task that was started again appends."""
+        path = results.events_file(results.create(folder), worker)
+        self._file = open(path, "a", buffering=1, encoding="utf-8")  # whole lines
+        self._local_step = 0
+
+    def note(
+        self,
+        global_step: int,
+        loss: float,
+        compute: float,
+        pull: float = 0.0,
+        push: float = 0.0,
+        pulled_at: int | None = None,
+        **more,
+    ) -> None:
+        """A step that is just over.
+
+        Args:
+            global_step: which update of the global parameters it made, from 1.
+            loss: of its mini-batch.
+            compute, pull, push: seconds that it took.
+            pulled_at: how many updates there had been at its pull; without, all before its own.
+            more: what only this example measures.
+        """
+        self._local_step += 1
+        pulled_at = global_step - 1 if pulled_at is None else pulled_at
+        event = {
+            "time": time.time(), "local_step": self._local_step, "global_step": global_step,
+            "loss": loss, "staleness": max(0, global_step - 1 - pulled_at),
+            "pulled_at": pulled_at, "gap": None, "out": None,
+            "pull": pull, "compute": compute, "push": push, **more,
+        }  # fmt: skip
+        self._file.write(json.dumps(event) + "\n")
+
+
+def finish(folder: str | Path, arrays: Mapping[str, np.ndarray], global_step: int, **test) -> None:
+    """The last evaluation and the final parameters of a run.
+
+    Args:
+        folder: `--results`.
+        arrays: the global parameters by name, in model order.
+        global_step: updates that were made.
+        test: `test_accuracy` and `test_loss`, and any other mean over the test set.
+    """
+    results.note_evaluation(str(folder), {"global_step": global_step, **test})
+    results.write(Path(folder, "parameters.npz"), lambda file: np.savez(file, **arrays))

@@ -1,0 +1,40 @@
+"""The part that a task leaves of a run that no launcher watches: who it was, and how it ended.
+
+`python -m common.collect` puts the parts of all tasks together.
+"""
+
+import atexit
+import json
+import sys
+import time
+
+import common
+from common.training import results
+
+
+def leave(task, scheme: str) -> None:
+    """Writes `task-JOB-INDEX.json` into the results folder, now and when this process ends.
+
+    A task that is killed cannot say so: its `exit_code` stays null.
+    """
+    own = {"job_name", "task_index", *[f"{job}_hosts" for job in task.hosts]}
+    flags = {name: value for name, value in vars(task.flags).items() if name not in own}
+    part = {
+        "scheme": scheme, "job": task.job, "index": task.index, "hosts": task.hosts,
+        "flags": flags, "started": time.time(), "ended": None, "exit_code": None,
+    }  # fmt: skip
+    path = results.create(task.flags.results) / f"task-{task.job}-{task.index}.json"
+
+    def write():
+        text = json.dumps(part, indent=2) + "\n"
+        results.write(path, lambda file: file.write(text.encode()))
+
+    def end():
+        part["exit_code"] = common.failed or int(hasattr(sys, "last_value"))  # of an exception
+        part["ended"] = time.time()
+        write()
+        print(f"the part of {task.name} is in {path.parent}; this puts all parts together: "
+              "python -m common.collect FOLDER [FOLDER ...]", flush=True)  # fmt: skip
+
+    write()
+    atexit.register(end)

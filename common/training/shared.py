@@ -1,0 +1,48 @@
+"""The session of a client with several threads, each on other tasks: a lost task is everybody's.
+
+There is one session, so a thread that loses a task must make a new one for all. The others may be
+in the middle of a step then, which breaks off; they go on in the new session.
+"""
+
+import threading
+
+import tensorflow.compat.v1 as tf
+
+from common.training.loop import Session
+
+
+class _OneAtATime:
+    """A monitored session; while one thread recovers it, the others wait."""
+
+    def __init__(self, monitored: tf.train.MonitoredSession):
+        self._monitored, self.lock, self.graph = monitored, threading.RLock(), monitored.graph
+
+    def run(self, *args):
+        with self.lock, self.graph.as_default():  # each thread has its own default
+            return self._monitored.run(*args)
+
+    def run_step_fn(self, step_fn):
+        with self.lock:
+            return self._monitored.run_step_fn(step_fn)
+
+    def should_stop(self) -> bool:
+        with self.lock:  # without a session, in the middle of a recovery, it says yes
+            return self._monitored.should_stop()
+
+
+class Shared(Session):
+    """What the loop of each thread calls `sess`."""
+
+    def __init__(self, monitored: tf.train.MonitoredSession, steps: list, every: bool):
+        super().__init__(_OneAtATime(monitored), steps, every)
+
+    def run(self, *args, **more):
+        """As `tf.Session.run`."""
+        while True:
+            session = self._steps[0].session
+            try:
+                return super().run(*args, **more)
+            except (tf.errors.OpError, RuntimeError):
+                with self._monitored.lock:
+                    if self._steps[0].session is session:  # not because another thread recovered
+                        raise

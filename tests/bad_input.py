@@ -1,0 +1,337 @@
+"""Everything that is misspelt, damaged or impossible ends in one sentence and exit code 2.
+
+`python tests/bad_input.py` tries all of it and prints a table: what is typed, what `run.sh` says.
+"""
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class Bad(NamedTuple):
+    """What is typed in a folder that `prepare` has filled, and words of the answer."""
+
+    example: str
+    flags: str
+    words: tuple[str, ...]
+
+
+DIFFERENT = "Synchronous-SGD-different-learning-rates"
+GPUS = "Multiple-GPUs-Single-Machine"
+NOT_UTF8 = os.fsdecode(b"dir-\xff")
+
+MISTAKES = [
+    Bad(example, flags, tuple(words))
+    for example, flags, *words in [
+        # The words of the command line
+        ("HogWild", "--nonsense 3", "unknown flag --nonsense", "--help"),
+        ("HogWild", "--work 3", "unknown flag --work"),  # an abbreviation could change its meaning
+        ("HogWild", "surplus", "unknown flag surplus"),
+        ("HogWild", "--window 3", "unknown flag --window"),
+        ("HogWild", "--steps", "--steps", "expected one argument"),
+        # Numbers
+        ("AGN", "--window 0", "--window", "1 or more", "'0'"),
+        ("AGN", "--window 9007199254740991", "--window", "below 2^31", "'9007199254740991'"),
+        ("HogWild", "--workers 0", "--workers", "1 or more", "'0'"),
+        ("HogWild", "--steps x", "--steps", "a whole number", "'x'"),
+        ("HogWild", "--steps -1", "--steps", "1 or more", "'-1'"),
+        ("HogWild", "--steps 1.5", "--steps", "a whole number", "'1.5'"),
+        ("HogWild", "--batch_size -3", "--batch_size", "0 or more", "'-3'"),
+        ("HogWild", "--learning_rate 0", "--learning_rate", "above 0", "'0'"),
+        ("HogWild", "--learning_rate nan", "--learning_rate", "above 0", "'nan'"),
+        ("HogWild", "--learning_rate inf", "--learning_rate", "'inf'"),
+        ("HogWild", "--seed 99999999999999999999", "--seed", "'99999999999999999999'"),
+        ("HogWild", "--delay 1", "--delay", "K:SECONDS", "'1'"),
+        ("HogWild", "--delay 0:0.1,", "--delay", "K:SECONDS"),
+        ("HogWild", "--delay 7:0.1", "--delay 7", "the last worker is 1"),
+        ("HogWild", "--target_accuracy 1.5", "--target_accuracy", "at most 1", "'1.5'"),
+        ("HogWild", "--target_accuracy 0", "--target_accuracy", "above 0"),
+        ("HogWild", "--timeout 0", "--timeout", "above 0"),
+        ("HogWild", "--threads 0", "--threads", "1 or more", "'0'"),
+        ("AEASGD", "--moving_rate -0.1", "--moving_rate", "0 or more", "'-0.1'"),
+        ("AEAMSGD", "--moving_rate 1.5", "--moving_rate", "at most 1", "'1.5'"),
+        ("AEAMSGD", "--momentum 1", "--momentum", "below 1", "'1'"),
+        ("SAGN", "--window 0", "--window", "1 or more", "'0'"),
+        (DIFFERENT, "--learning_rates 0.1,x", "--learning_rates", "'x'"),
+        (DIFFERENT, "--learning_rates 0.1,0", "above 0", "'0'"),
+        (GPUS, "--memory_fraction 2", "--memory_fraction", "at most 1"),
+        # Names
+        ("HogWild", "--data nosuch", "--data", "digits, mnist,", "PATH.npz", "'nosuch'"),
+        ("HogWild", "--model resnet", "--model", "linear", "mlp", "cnn", "'resnet'"),
+        ("HogWild", "--network foo", "--network", "auto", "private", "host", "'foo'"),
+        ("HogWild", "--link_mbit 0", "--link_mbit", "above 0", "'0'"),
+        (
+            "HogWild",
+            "--link_mbit 9 --network host",
+            "--link_mbit",
+            "private",
+            "leave --network out",
+        ),
+        (GPUS, "--mode both", "asynchronous, synchronous, towers", "'both'"),
+        ("In-Graph-Replication", "--mode towers", "--mode", "averaged, threads", "'towers'"),
+        ("Actor-Learner", "--data digits", "--data", "one of cartpole", "'digits'"),
+        ("Actor-Learner", "--model mlp", "--model", "one of policy", "'mlp'"),
+        # What does not fit together
+        ("HogWild", "--ps 0", "--ps 0", "needs a parameter server"),
+        ("HogWild", "--threads 2 --ps 1", "--ps", "one process", "leave it out"),
+        ("HogWild", "--threads 2 --workers=2", "--workers", "one process", "leave it out"),
+        ("HogWild", "--data_url http://127.0.0.1:1/", "--data_url", "digits", "leave the flag out"),
+        ("Synchronous-SGD", "--backup_workers 2", "--backup_workers 2", "below --workers, 2"),
+        ("Synchronous-SGD", "--backup_workers -1", "--backup_workers", "0 or more"),
+        (DIFFERENT, "--learning_rates 0.1", "1 of them", "2"),
+        (GPUS, "--mode towers --ps 1", "--ps", "one process", "leave it out"),
+        ("In-Graph-Replication", "--ps 0", "--ps 0", "needs a parameter server"),
+        ("In-Graph-Replication", "--delay 2:0.1", "--delay 2", "the last worker is 1"),
+        ("Actor-Learner", "--batch_size 8", "--batch_size", "no use", "leave it out"),
+        ("Actor-Learner", "--target_accuracy 0.9", "--target_accuracy", "no use", "leave it out"),
+        ("Actor-Learner", "--steps_per_execution=2", "--steps_per_execution", "leave it out"),
+        ("Actor-Learner", "--ps 1", "--ps", "no parameter server", "leave it out"),
+        ("Actor-Learner", "--data_url http://127.0.0.1:1/", "--data_url", "leave the flag out"),
+        ("Distributed-Setup", "--workers 2", "--workers 2", "one worker", "HogWild"),
+        ("Non-Distributed-Setup", "--ps 1", "--ps", "one process", "leave it out"),
+        ("Non-Distributed-Setup", "--workers 2", "--workers 2", "one worker"),
+        # More than there is
+        ("HogWild", "--workers 1438", "--workers 1438", "only 1437 examples"),
+        ("HogWild", "--data good.npz --workers 13", "--workers 13", "only 12 examples"),
+        ("HogWild", "--data good.npz --model cnn", "--model cnn needs images", "[5]"),
+        ("HogWild", "--ps 70000", "GB of memory are needed", "--ps"),
+        ("HogWild", "--workers 70000", "--workers 70000", "only 1437 examples"),
+        ("HogWild", "--workers 50000 --data synthetic", "GB of memory are needed", "--workers"),
+        ("HogWild", "--threads 1000000 --data synthetic", "only 60000 examples"),
+        ("HogWild", "--hidden 9007199254740991", "--hidden", "below 2^31"),
+        ("HogWild", "--hidden 2147483647", "GB of memory are needed", "--hidden"),
+        ("HogWild", "--batch_size 9007199254740991", "GB of memory are needed", "--batch_size"),
+        ("HogWild", "--steps_per_execution 2000000000", "GB of memory", "--steps_per_execution"),
+        ("HogWild", "--data classes.npz", "GB of memory are needed", "fewer classes"),
+        # Paths
+        ("HogWild", "--results ''", "--results", "must be a path, not ''"),
+        ("HogWild", "--checkpoint_dir ''", "--checkpoint_dir", "must be a path, not ''"),
+        ("HogWild", "--data ''", "--data", "must be a path, not ''"),
+        ("HogWild", f"--results {NOT_UTF8}", "--results", "UTF-8", r"dir-\udcff"),
+        ("HogWild", f"--checkpoint_dir {NOT_UTF8}", "--checkpoint_dir", "UTF-8"),
+        ("HogWild", f"--data {NOT_UTF8}.npz", "--data", "UTF-8"),
+        ("HogWild", "--results 'two\nlines'", "--results", r"two\nlines"),
+        ("HogWild", "--results file", "cannot write to", "file", "--results"),
+        ("HogWild", "--results file/deeper", "cannot write to", "file/deeper", "--results"),
+        ("HogWild", "--results file/much/deeper", "cannot write to", "--results"),
+        ("HogWild", "--results new --checkpoint_dir file", "cannot write to", "--checkpoint_dir"),
+        ("HogWild", "--data missing.npz", "--data", "no file", "missing.npz"),
+        ("Your-Own", "--data missing.csv", "--data", "no file", "missing.csv"),
+        ("HogWild", "--data mnist --data_url nonsense", "cannot download nonsense/", "--data_url"),
+        ("HogWild", "--data mnist --data_url http://", "cannot download http:/", "--data_url"),
+        ("HogWild", "--data mnist --data_url http://127.0.0.1:99999", "99999/", "--data_url"),
+        ("HogWild", "--data mnist --data_url 'http://a b/'", "http://a b/", "--data_url"),
+        ("HogWild", "--data mnist --data_url http://127.0.0.1:1", "refused", "--data_url"),
+        # Damaged or unsuitable data: the files of `FAULTS` and `NOT_NPZ`
+        ("HogWild", "--data text.npz", "not a readable .npz", "numpy.savez"),
+        ("HogWild", "--data one-array.npz", "not a readable .npz", "numpy.savez"),
+        ("HogWild", "--data cut-off.npz", "not a readable .npz", "numpy.savez"),
+        ("HogWild", "--data nothing.npz", "not a readable .npz", "numpy.savez"),
+        (
+            "HogWild",
+            "--data no-x_test.npz",
+            "lacks x_test",
+            "save x_train, y_train, x_test, y_test",
+        ),
+        ("HogWild", "--data no-arrays.npz", "lacks x_train, y_train, x_test, y_test"),
+        ("HogWild", "--data lengths.npz", "x_train (12, 5)", "y_train (11,)"),
+        ("HogWild", "--data test-lengths.npz", "x_test (3, 5)", "y_test (4,)"),
+        ("HogWild", "--data label-columns.npz", "y_train (12, 1)"),
+        ("HogWild", "--data a-number-per-example.npz", "x_train (12,)"),
+        ("HogWild", "--data float-labels.npz", "y_train", "integers"),
+        ("HogWild", "--data negative-labels.npz", "y_test", "0, 1, 2"),
+        ("HogWild", "--data huge-labels.npz", "y_train", "below 2^31"),
+        ("HogWild", "--data nan.npz", "x_train", "finite numbers"),
+        ("HogWild", "--data infinite.npz", "x_test", "finite numbers"),
+        ("HogWild", "--data too-large.npz", "x_train", "float32"),
+        ("HogWild", "--data text-features.npz", "x_train", "finite numbers"),
+        ("HogWild", "--data complex.npz", "x_train", "finite numbers"),
+        ("HogWild", "--data shapes.npz", "x_train (5,)", "x_test (6,)", "differ"),
+        ("HogWild", "--data new-class.npz", "y_test", "class 7", "ends at 2"),
+        ("HogWild", "--data objects.npz", "not a readable .npz", "Object"),
+        ("HogWild", "--data empty.npz", "x_train (0, 5)"),
+        ("HogWild", "--data no-features.npz", "[0]"),
+    ]
+]
+
+# What only a shell can do wrong: a command for bash, where $run is HogWild's run.sh.
+SHELL = {
+    "mkdir x; cd x; rmdir ../x; bash $run --results /tmp/never": (
+        "the current directory was deleted",
+    ),
+    "ulimit -v 1500000; bash $run": ("only 1.5 GB of memory", "ulimit -v"),
+    "PYTHON=/no/python bash $run": ("/no/python", "no such program"),
+    f"bash $run --results {shlex.quote(NOT_UTF8)}": ("--results", "UTF-8"),
+    "bash $run --nonsense": ("unknown flag --nonsense",),
+    "bash $run --data lengths.npz --results new": ("y_train (11,)",),
+    "bash $run --ps 70000 --network host": ("GB of memory are needed",),
+}
+
+
+def arrays(train: int = 12, test: int = 4, classes: int = 3, shape=(5,)) -> dict[str, np.ndarray]:
+    """A small good .npz; example k of the training set is full of k."""
+    x_train = np.stack([np.full(shape, k, np.float32) for k in range(train)])
+    return {
+        "x_train": x_train,
+        "y_train": np.arange(train) % classes,
+        "x_test": np.full((test, *shape), 0.25, np.float32),
+        "y_test": np.arange(test) % classes,
+    }
+
+
+FAULTS = {  # name -> what differs from good arrays; None: left out
+    "good": {},
+    "no-x_test": {"x_test": None},
+    "no-arrays": dict.fromkeys(arrays()),
+    "lengths": {"y_train": np.arange(11) % 3},
+    "test-lengths": {"x_test": np.zeros((3, 5))},
+    "label-columns": {"y_train": np.zeros((12, 1), int)},
+    "a-number-per-example": {"x_train": np.zeros(12)},
+    "float-labels": {"y_train": np.zeros(12)},
+    "negative-labels": {"y_test": np.array([0, 1, -1, 0])},
+    "huge-labels": {"y_train": np.full(12, 2**64 - 1, np.uint64)},
+    "classes": {"y_train": np.full(12, 2**31 - 1, np.uint64)},
+    "nan": {"x_train": np.full((12, 5), np.nan)},
+    "infinite": {"x_test": np.full((4, 5), np.inf)},
+    "too-large": {"x_train": np.full((12, 5), 1e300)},
+    "text-features": {"x_train": np.full((12, 5), "one")},
+    "complex": {"x_train": np.full((12, 5), 1j)},
+    "shapes": {"x_test": np.zeros((4, 6))},
+    "new-class": {"y_test": np.array([0, 1, 2, 7])},
+    "objects": {"x_train": np.array([[None]] * 12)},
+    "empty": {"x_train": np.zeros((0, 5)), "y_train": np.zeros(0, int)},
+    "no-features": {"x_train": np.zeros((12, 0)), "x_test": np.zeros((4, 0))},
+}
+
+
+def prepare(here: Path) -> None:
+    """Fills the folder in which the commands are typed."""
+    for name, changed in FAULTS.items():
+        content = {k: a for k, a in (arrays() | changed).items() if a is not None}
+        np.savez(here / f"{name}.npz", **content)
+    good = (here / "good.npz").read_bytes()
+    for name, content in {"text": b"no data", "cut-off": good[:-100], "nothing": b""}.items():
+        (here / f"{name}.npz").write_bytes(content)
+    with open(here / "one-array.npz", "wb") as file:
+        np.save(file, np.zeros((3, 3)))
+    (here / "file").write_text("precious")
+
+
+def state(*folders: Path) -> dict[str, tuple]:
+    """Every file and folder, with what shows a change; not what Python compiled."""
+    found = {}
+    for folder in folders:
+        for path in folder.rglob("*"):
+            if "__pycache__" not in path.parts:
+                about = path.lstat()
+                size = about.st_size if path.is_file() else 0
+                found[str(path)] = about.st_mode, size, about.st_mtime_ns if size else 0
+    return found
+
+
+def refused(house: Path, here: Path) -> list[dict]:
+    """Runs the launcher on every mistake, in a fork of this process, as `run.sh` would.
+
+    An import of TensorFlow would be an error: no task may have been started by then.
+    """
+    sys.path[:0] = [str(house), str(house / "poison")]
+    from common.launch import launcher
+
+    os.chdir(here)
+    before, answers = state(house, here), []
+    for bad in MISTAKES:
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            child = os.fork()
+            if child == 0:
+                os.dup2(out.fileno(), 1)
+                os.dup2(err.fileno(), 2)
+                code = 70
+                try:
+                    launcher.main([str(house / bad.example), *shlex.split(bad.flags)])
+                except SystemExit as end:
+                    code = end.code
+                except BaseException as error:
+                    with contextlib.suppress(BaseException):
+                        sys.excepthook(type(error), error, error.__traceback__)
+                os._exit(code)
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            texts = [file.seek(0) or file.read().decode() for file in (out, err)]
+        after = state(house, here)
+        left = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
+        answers.append({"code": code, "out": texts[0], "err": texts[1], "left": left})
+        before = after
+    return answers
+
+
+def all_refused(house: Path, here: Path, env: dict[str, str]) -> list[dict]:
+    """`refused` in a process of its own."""
+    command = [sys.executable, __file__, "--refused", str(house), str(here)]
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def typed(command: str, house: Path, here: Path, env: dict[str, str]) -> dict:
+    """Types a command of `SHELL` as a user would."""
+    before = state(house, here)
+    env = env | {"run": str(house / "HogWild" / "run.sh")}
+    done = subprocess.run(["bash", "-c", command], cwd=here, env=env, capture_output=True)
+    err = done.stderr.decode(errors="replace")
+    # Bash itself complains, too, where there is no directory.
+    err = "".join(line for line in err.splitlines(True) if "getcwd" not in line)
+    after = state(house, here)
+    left = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
+    return {"code": done.returncode, "out": done.stdout.decode(), "err": err, "left": left}
+
+
+def copy(house: Path) -> None:
+    """The examples and common/, to see whether anything is written there; and a TensorFlow that
+    cannot be imported."""
+    (house / "poison").mkdir(parents=True)
+    (house / "poison" / "tensorflow.py").write_text("raise RuntimeError('it was imported')")
+    ignore = shutil.ignore_patterns("__pycache__", "results", "*.ipynb")
+    for path in [ROOT / "common", *(script.parent for script in ROOT.glob("[!.]*/run.sh"))]:
+        if path.name != "tests":
+            shutil.copytree(path, house / path.name, ignore=ignore)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        house, here = Path(folder, "house"), Path(folder, "here")
+        copy(house)
+        here.mkdir()
+        prepare(here)
+        env = os.environ | {
+            "PYTHON": sys.executable,
+            "DATA_DIR": folder + "/cache",
+            "COLUMNS": "100",
+        }
+        rows = [
+            (f"bash {bad.example}/run.sh {bad.flags}", answer)
+            for bad, answer in zip(MISTAKES, all_refused(house, here, env), strict=True)
+        ]
+        rows += [(command, typed(command, house, here, env)) for command in SHELL]
+        print("| input | what it says |\n| --- | --- |")
+        for command, answer in rows:
+            text = answer["err"].strip() if answer["code"] == 2 else str(answer)
+            cells = (ascii(command)[1:-1], text.replace(f"{here}/", "").replace(f"{folder}/", ""))
+            print("| `{}` | {} |".format(*(cell.replace("|", r"\|") for cell in cells)))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--refused"]:
+        answers = refused(*map(Path, sys.argv[2:]))
+        print(json.dumps(answers))
+    else:
+        main()

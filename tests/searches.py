@@ -1,0 +1,125 @@
+"""The measurements behind the tables of One-Network-per-Device and of Actor-Learner.
+
+`.venv/bin/python tests/searches.py [seeds] [speed] [actors]` writes them to `searches.json`, which
+the READMEs quote. `seeds`: for three seeds the best network, all networks and their ensemble.
+`speed`: trials per minute with one worker and with two, beside HogWild's updates. `actors`: updates
+until Actor-Learner reaches its target, with one, two and four actors. Each takes some minutes.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FOUND = ROOT / "tests" / "searches.json"
+FOLDER, SEEDS, REPEATS, STEPS = "One-Network-per-Device", (0, 1, 2), 3, 4000
+
+
+def run(example: str, *flags) -> tuple[dict, list[dict]]:
+    """The summary of a run that ends well; its trials, if it has any."""
+    with tempfile.TemporaryDirectory() as where:
+        command = ["bash", f"{ROOT}/{example}/run.sh", "--plain", "--results", where]
+        env = os.environ | {"PYTHON": sys.executable}
+        done = subprocess.run([*command, *map(str, flags)], env=env, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+        if done.returncode:
+            sys.exit(done.stdout)
+        print(*done.stdout.splitlines()[-2:], sep="\n", flush=True)
+        trials = Path(where, "trials.jsonl")
+        rows = trials.read_text().splitlines() if trials.exists() else []
+        return json.loads(Path(where, "summary.json").read_text()), [json.loads(r) for r in rows]
+
+
+def seeds() -> dict:
+    """Test accuracies by seed."""
+    keys = ("test_accuracy", "members_mean_accuracy", "ensemble_accuracy")
+    found = {seed: run(FOLDER, "--seed", seed)[0] for seed in SEEDS}
+    return {str(seed): {key: each[key] for key in keys} for seed, each in found.items()}
+
+
+def speed() -> dict:
+    """Updates per second of all workers, by what is measured and number of workers; of each run.
+    The runs take turns."""
+    rates: dict = {}
+    for _ in range(REPEATS):
+        for example in (FOLDER, "HogWild"):
+            for workers in (1, 2):
+                found, trials = run(example, "--workers", workers, "--steps", STEPS)
+                made = found["global_step"]
+                seconds = {example: found["seconds"]}
+                if trials:
+                    seconds["training"] = sum(each["seconds"] for each in trials) / workers
+                for name, took in seconds.items():
+                    rates.setdefault(name, {}).setdefault(str(workers), []).append(made / took)
+    return rates
+
+
+def actors() -> dict:
+    """Updates until Actor-Learner reaches its target, by number of actors; of each seed."""
+    found: dict = {}
+    for seed in range(5):
+        for workers in (1, 2, 4):
+            made, _ = run("Actor-Learner", "--workers", workers, "--seed", seed)
+            row = {"updates": made["global_step"], "seconds": made["seconds"],
+                   "staleness": made["staleness"]["mean"]}  # fmt: skip
+            for name, value in row.items():
+                found.setdefault(str(workers), {}).setdefault(name, []).append(value)
+    return found
+
+
+def spread(values: list[float], form: str = ",.0f") -> str:
+    """Median (smallest to largest)."""
+    parts = (statistics.median(values), min(values), max(values))
+    return "{} ({} to {})".format(*(format(part, form) for part in parts))
+
+
+def table(which: str) -> str:
+    """What was measured, as a Markdown table."""
+    measured = json.loads(FOUND.read_text())
+    if which not in measured:
+        sys.exit(f"{FOUND.name} has no {which} yet: run tests/searches.py {which}")
+    found = measured[which]
+    if which == "seeds":
+        text = ("Test accuracy of the defaults, nine networks each (`tests/searches.py`); one "
+                "example of the test set is 0.3 points. The best network has the highest "
+                "*validation* accuracy.")  # fmt: skip
+        lines = ["| seed | best network | all, on average | ensemble |", "|---|---|---|---|"]
+        lines += [f"| {seed} | {' | '.join(f'{value:.1%}' for value in each.values())} |"
+                  for seed, each in found.items()]  # fmt: skip
+    elif which == "actors":
+        count = len(found["1"]["updates"])
+        text = f"Median of {count} seeds (smallest to largest), on two cores (`tests/searches.py`)."
+        lines = ["| actors | updates to the target | seconds | mean staleness |",
+                 "|---|---|---|---|"]  # fmt: skip
+        lines += [f"| {n} | {spread(each['updates'])} | {spread(each['seconds'], '.1f')} | "
+                  f"{spread(each['staleness'], '.1f')} |" for n, each in found.items()]  # fmt: skip
+    else:
+        count = len(found[FOLDER]["1"])
+        text = (f"Median of {count} runs that took turns (smallest to largest), on two cores "
+                f"(`tests/searches.py`). A trial is {STEPS:,} updates of one network, and HogWild "
+                "makes as many. *Training alone* leaves out the rest of a trial: its graph, its "
+                "session, the validation, the claim and the hand-in.")  # fmt: skip
+        lines = ["| | 1 worker | 2 workers | speed-up |", "|---|---|---|---|"]
+        rows = (("One-Network-per-Device, trials/minute", FOLDER, 60 / STEPS),
+                ("training alone, updates/s", "training", 1),
+                ("HogWild, updates/s", "HogWild", 1))  # fmt: skip
+        for label, name, factor in rows:
+            one, two = ([factor * rate for rate in found[name][n]] for n in ("1", "2"))
+            gain = statistics.median(two) / statistics.median(one)
+            lines.append(f"| {label} | {spread(one)} | {spread(two)} | {gain:.2f} |")
+    return "\n".join([text, "", *lines])
+
+
+def main() -> None:
+    found = json.loads(FOUND.read_text()) if FOUND.exists() else {}
+    for name in sys.argv[1:] or ["seeds", "speed", "actors"]:
+        found[name] = {"seeds": seeds, "speed": speed, "actors": actors}[name]()
+        FOUND.write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

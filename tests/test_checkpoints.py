@@ -1,0 +1,188 @@
+"""Checkpoints that are damaged, and folders whose names TensorFlow takes for patterns."""
+
+import os
+
+import pytest
+import tensorflow.compat.v1 as tf
+from conftest import ENDLESS, eventually, kill_and_see_it_back, reach
+from machine import seconds
+
+from common.training import checkpoints
+
+tf.disable_eager_execution()
+
+DAMAGE = {
+    "no end of the index": lambda index, data: os.truncate(index, 20),
+    "an empty index": lambda index, data: os.truncate(index, 0),
+    "an index of other bytes": lambda index, data: index.write_bytes(b"\xff\x00no index" * 30),
+    "no end of the data": lambda index, data: os.truncate(data, data.stat().st_size // 2),
+    "no data": lambda index, data: data.unlink(),
+    "another byte in the data": lambda index, data: data.write_bytes(b"?" + data.read_bytes()[1:]),
+}
+STATES = {
+    "cut off": lambda text: text[:20],
+    "empty": lambda text: b"",
+    "other bytes": lambda text: b"\xff\x00no state",
+    "of a folder that was moved": lambda text: text.replace(b"model.ckpt", b"/moved/model.ckpt"),
+}
+
+
+def files(folder, step: int) -> tuple:
+    """The index and the data of a checkpoint."""
+    name = f"model.ckpt-{step}"
+    return folder / f"{name}.index", folder / f"{name}.data-00000-of-00001"
+
+
+@pytest.fixture(params=["plain", "a[1]", "b*", "c?", "d\\e"])
+def saved(request, tmp_path):
+    """A folder with the checkpoints 100 and 120 of a variable that is 100, then 120."""
+    folder = tmp_path / request.param
+    folder.mkdir()
+    with tf.Graph().as_default(), tf.Session() as session:
+        value = tf.Variable(0.0, name="value")
+        saver = checkpoints.Saver()
+        for step in (5, 90, 100, 120):
+            value.load(float(step), session)
+            saver.save(session, f"{folder}/model.ckpt", step, write_meta_graph=False)
+    return folder
+
+
+def restored(folder) -> float | None:
+    """What the variable is in the checkpoint that a run would continue from."""
+    newest = checkpoints.newest(str(folder))
+    if newest is None:
+        return None
+    with tf.Graph().as_default(), tf.Session() as session:
+        value = tf.Variable(0.0, name="value")
+        checkpoints.Saver().restore(session, newest)
+        return session.run(value)
+
+
+def test_the_two_newest_are_kept(saved):
+    names = {path.name for path in saved.iterdir()}
+    assert names == {"checkpoint", *(path.name for k in (100, 120) for path in files(saved, k))}
+
+
+def test_the_newest_is_restored(saved, capsys):
+    assert restored(saved) == 120
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_one_is_named_once_and_the_one_before_is_restored(saved, capsys, damage):
+    DAMAGE[damage](*files(saved, 120))
+    assert restored(saved) == 100
+    said = capsys.readouterr().out
+    assert (
+        said == f"> damaged checkpoint in {saved}: model.ckpt-120; continuing from model.ckpt-100\n"
+    )
+    assert restored(saved) == 100  # as after a lost ps
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_none_is_whole(saved, capsys, damage):
+    for step in (100, 120):
+        DAMAGE[damage](*files(saved, step))
+    before = sorted(saved.iterdir())
+    with pytest.raises(SystemExit) as ended:
+        checkpoints.newest(str(saved))
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith(
+        f"error: damaged checkpoint in {saved}: model.ckpt-120, model.ckpt-100, "
+    )
+    assert said.count("\n") == 1 and "--checkpoint_dir" in said
+    assert sorted(saved.iterdir()) == before
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_the_file_that_names_the_newest_is_not_needed(saved, state):
+    path = saved / "checkpoint"
+    path.write_bytes(STATES[state](path.read_bytes()))
+    assert restored(saved) == 120
+    path.unlink()
+    assert restored(saved) == 120
+    with tf.Graph().as_default():
+        tf.Variable(0.0, name="value")
+        checkpoints.saver(str(saved))
+    found = tf.train.get_checkpoint_state(str(saved))  # now it is right, for TensorFlow's own calls
+    assert found.model_checkpoint_path == str(saved / "model.ckpt-120")
+
+
+def test_a_damaged_one_is_not_counted_among_the_two(saved):
+    """Otherwise the only whole one would make room for it."""
+    files(saved, 120)[1].unlink()
+    with tf.Graph().as_default(), tf.Session() as session:
+        value = tf.Variable(0.0, name="value")
+        saver = checkpoints.Saver()
+        saver.restore(session, checkpoints.newest(str(saved)))
+        for step in (110, 130):
+            value.load(float(step), session)
+            saver.save(session, f"{saved}/model.ckpt", step, write_meta_graph=False)
+            assert files(saved, 100)[1].exists() == (step == 110)
+    assert files(saved, 110)[1].exists()
+    assert restored(saved) == 130
+
+
+def test_a_folder_without_checkpoints(tmp_path):
+    assert restored(tmp_path) is None
+
+
+def resume(run, folder, checkpoint_dir, *flags):
+    return run(folder, "--checkpoint_dir", checkpoint_dir, *flags, ok=False)
+
+
+@pytest.mark.slow("four runs")
+def test_a_run_continues_from_the_newest_that_is_whole(run, tmp_path):
+    folder = tmp_path / "a[1]"
+    assert resume(run, "HogWild", folder, "--steps", 100).code == 0
+    assert resume(run, "HogWild", folder, "--steps", 150).code == 0
+    os.truncate(files(folder, 150)[0], 20)
+    third = resume(run, "HogWild", folder, "--steps", 170)
+    assert third.code == 0, third.output
+    line = f"damaged checkpoint in {folder}: model.ckpt-150; continuing from model.ckpt-100"
+    assert third.output.splitlines().count(line) == 1
+    steps = sorted(e["global_step"] for k in (0, 1) for e in third.events(k))
+    assert steps == list(range(101, 171))
+    for index in folder.glob("*.index"):
+        os.truncate(index, 20)
+    fourth = resume(run, "HogWild", folder, "--steps", 200)
+    assert fourth.code == 2
+    errors = [line for line in fourth.output.splitlines() if line.startswith("error:")]
+    assert len(errors) == 1 and str(folder) in errors[0]
+    assert "Traceback" not in fourth.output
+
+
+@pytest.mark.slow("waits until a killed ps is back")
+def test_recovery_in_a_folder_with_brackets(start, tmp_path):
+    folder = tmp_path / "a[1]"
+    process, where = start("HogWild", "--steps", ENDLESS, "--checkpoint_dir", folder)
+
+    def later():
+        return any(int(path.stem.rpartition("-")[2]) > 100 for path in folder.glob("*.index"))
+
+    assert eventually(later, 60), "only the first checkpoint was saved"
+    killed = kill_and_see_it_back(where, "ps", 0)
+    since = killed + seconds(0.5)  # steps in flight are over by then
+    after = [e["global_step"] for e in reach(where, 100) if e["time"] - e["pull"] > since]
+    assert min(after) > 100
+    process.kill()
+
+
+@pytest.mark.slow("two runs of each")
+@pytest.mark.parametrize(
+    ("example", "flags", "more"),
+    [
+        ("Actor-Learner", ["--steps", 20], ["--steps", 30]),
+        ("One-Network-per-Device", ["--steps", 20, "--rates", 0.1, "--widths", "8,16"], []),
+        ("TensorFlow-2", ["--steps", 20], ["--steps", 30]),
+    ],
+)
+def test_the_other_examples_continue_in_such_a_folder(run, tmp_path, example, flags, more):
+    folder = tmp_path / "a[1]"
+    assert resume(run, example, folder, *flags).code == 0
+    second = resume(run, example, folder, *flags, *more)
+    assert second.code == 0, second.output
+    events = [path.read_text() for path in second.results.glob("events-worker-*.jsonl")]
+    assert "".join(events).count("\n") == (10 if more else 0)

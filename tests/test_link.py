@@ -1,0 +1,103 @@
+"""`--link_mbit`: the private network is as slow as asked, and the summary says what passed it."""
+
+import json
+import subprocess
+import sys
+
+import machine
+import pytest
+from conftest import ROOT, environment
+from machine import seconds
+from test_flags import assert_one_sentence
+
+from common.launch import network, record
+
+WHY = network.can_be_private(100)
+needs_a_link = pytest.mark.skipif(bool(WHY), reason=WHY)
+SEND = """
+import json, socket, sys, threading, time
+from common.launch import link, network
+mbit, size = float(sys.argv[1]), int(sys.argv[2])
+network.choose("private", print, mbit)
+server = socket.create_server(("127.0.0.1", 0))
+sender = socket.create_connection(server.getsockname())
+threading.Thread(target=sender.sendall, args=[bytes(size)], daemon=True).start()
+receiver, _ = server.accept()
+before, began, got = link.bytes_sent(), time.monotonic(), 0
+while got < size:
+    got += len(receiver.recv(2**20))
+print(json.dumps([time.monotonic() - began, link.bytes_sent() - before]))
+"""
+
+
+@needs_a_link
+@pytest.mark.parametrize("mbit", [0.5, 8, 100])
+def test_the_link_is_as_slow_as_asked(mbit):
+    """Half a second of the link: no machine is faster, and a busy one may be slower."""
+    size = int(0.5 * mbit * 1e6 / 8)
+    command = [sys.executable, "-c", SEND, str(mbit), str(size)]
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True,
+                          timeout=seconds(60))  # fmt: skip
+    took, sent = json.loads(done.stdout)
+    # The thread may have sent some before the clock began: what passes at once after a pause.
+    assert took > 0.35
+    assert sent * 8e-6 / mbit < took + 0.06  # never more than the link carries
+
+
+@needs_a_link
+@pytest.mark.slow("15 seconds over a slow link")
+@pytest.mark.parametrize("workers", [2, 4])
+def test_the_link_is_the_limit_of_a_run(run, workers):
+    """HogWild's 101,770 parameters, there and back: 15.35 steps/s at most, over 100 Mbit/s."""
+    payload = 2 * 4 * (784 * 128 + 128 + 128 * 10 + 10)
+    most = 100e6 / 8 / payload
+    flags = ["--workers", workers, "--data", "synthetic", "--batch_size", 64, "--steps", 200]
+    finished = run("HogWild", *flags, "--link_mbit", 100)
+    summary = finished.summary
+    rate = summary["global_step"] / summary["seconds"]
+    assert payload < summary["bytes_per_step"] < 1.2 * payload
+    assert rate < most
+    assert summary["link_use"] == pytest.approx(rate * summary["bytes_per_step"] * 8e-8)
+    assert 0.5 / machine.slowness() < summary["link_use"] < 1.02
+    assert f"bytes per step, {summary['link_use']:.0%} of 100 Mbit/s" in finished.output
+    # Other load may have come during the run.
+    assert rate > 0.85 * most / max(machine.slowness(), machine.measured())
+
+
+@pytest.mark.skipif(bool(network.can_be_private()), reason=network.can_be_private())
+def test_a_run_without_a_slow_link_counts_its_bytes(run):
+    delay = seconds(0.02)  # the run takes longer than the time between two notes
+    flags = ["--steps", 100, "--model", "linear", "--delay", f"0:{delay},1:{delay}"]
+    finished = run("HogWild", *flags)
+    payload = 2 * 4 * 650
+    assert payload < finished.summary["bytes_per_step"] < 10 * payload
+    assert finished.summary["link_use"] is None
+    noted = record.Tail(finished.results / "network.jsonl").read()
+    assert noted == sorted(noted, key=lambda note: (note["time"], note["bytes"]))
+    sent = finished.summary["bytes_per_step"] * 100
+    assert sent <= noted[-1]["bytes"] - noted[0]["bytes"]
+
+
+def test_what_passed_between_two_times(tmp_path):
+    """In proportion to the time, between two notes."""
+    assert record._sent(tmp_path, [(1.0, 2.0)]) is None
+    notes = [{"time": t, "bytes": b} for t, b in ((0.0, 5), (1.0, 5), (2.0, 105), (3.0, 205))]
+    (tmp_path / "network.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
+    assert record._sent(tmp_path, [(0.5, 2.5)]) == 150
+    assert record._sent(tmp_path, [(1.25, 1.75)]) == 50
+
+
+def test_on_the_hosts_network_nothing_is_counted(run):
+    """Others use it, too."""
+    finished = run("HogWild", "--steps", 20, "--network", "host")
+    assert finished.summary["bytes_per_step"] is finished.summary["link_use"] is None
+    assert not (finished.results / "network.jsonl").exists()
+    assert "network:" not in finished.output
+
+
+def test_no_link_to_be_had(monkeypatch, capsys):
+    monkeypatch.setattr(network, "can_be_private", lambda mbit=None: "token bucket filter: gone")
+    with pytest.raises(SystemExit) as ended:
+        network.choose("auto", print, 100.0)
+    assert ended.value.code == 2
+    assert_one_sentence(capsys.readouterr().err, "--link_mbit 100", "filter: gone", "common.doctor")

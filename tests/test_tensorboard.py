@@ -1,0 +1,103 @@
+"""What TensorBoard shows of a run: its points are means of the events; its graph has scopes."""
+
+import collections
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from common.launch import record
+
+TAGS = ("loss", "staleness", "examples_per_second", "time/computing", "time/communicating",
+        "time/waiting")  # fmt: skip
+
+
+def shown(folder) -> tuple[dict, list]:
+    """What the files of one run of TensorBoard hold: tag -> [(global step, value)], and graphs."""
+    scalars, graphs = collections.defaultdict(list), []
+    for path in folder.glob("events.out.tfevents.*"):
+        for event in tf.train.summary_iterator(str(path)):
+            if event.graph_def:
+                graphs.append(tf.GraphDef.FromString(event.graph_def))
+            for value in event.summary.value:
+                scalars[value.tag].append((event.step, value.simple_value))
+    return scalars, graphs
+
+
+def expected(events: list[dict], examples: int) -> dict[str, float]:
+    """The values of a point that stands for these events, the first of them the point before."""
+    before, *events = events
+    seconds = events[-1]["time"] - before["time"]
+    computing = sum(event["compute"] for event in events) / seconds
+    communicating = sum(event["pull"] + event["push"] for event in events) / seconds
+    return {
+        "loss": np.mean([event["loss"] for event in events]),
+        "staleness": np.mean([event["staleness"] for event in events]),
+        "examples_per_second": len(events) * examples / seconds,
+        "time/computing": computing,
+        "time/communicating": communicating,
+        "time/waiting": max(0.0, 1 - computing - communicating),
+    }
+
+
+LONG = [pytest.param("AGN", 10 * 32, marks=pytest.mark.slow("a third scheme"))]
+
+
+@pytest.mark.parametrize(("example", "examples"), [("HogWild", 32), ("Synchronous-SGD", 32), *LONG])
+def test_a_default_run(run, example, examples):
+    finished = run(example)
+    board = finished.results / "tensorboard"
+    assert {path.name for path in board.iterdir()} == {"worker-0", "worker-1", "test"}
+    everywhere = {path.parent for path in finished.results.rglob("events.out.tfevents.*")}
+    assert everywhere == set(board.iterdir())  # no run without scalars
+
+    measured, graphs = shown(board / "test")
+    evaluations = record.read_evaluations(finished.results)
+    assert set(measured) == {"test_accuracy", "test_loss"}
+    for tag, points in measured.items():
+        assert [step for step, _ in points] == [found["global_step"] for found in evaluations]
+        np.testing.assert_allclose(
+            [v for _, v in points], [found[tag] for found in evaluations], rtol=1e-5
+        )
+
+    for k in (0, 1):
+        scalars, graphs = shown(board / f"worker-{k}")
+        assert set(scalars) == set(TAGS)
+        at = [step for step, _ in scalars["loss"]]
+        assert len(at) >= 50
+        assert at == sorted(set(at))
+        events = finished.events(k)
+        steps = [event["global_step"] for event in events]
+        assert at[-1] == steps[-1]  # all events are in a point
+        for first, last in itertools.pairwise(at):
+            part = events[steps.index(first) : steps.index(last) + 1]
+            for tag, value in expected(part, examples).items():
+                assert dict(scalars[tag])[last] == pytest.approx(value, rel=1e-4, abs=1e-4), tag
+        head = events[: steps.index(at[0]) + 1]
+        assert scalars["loss"][0][1] == pytest.approx(np.mean([e["loss"] for e in head]))
+
+        (graph,) = graphs
+        boxes = collections.Counter(node.name.partition("/")[0] for node in graph.node)
+        assert {"data", "pull", "push", "GradientDescent", "events"} <= set(boxes)
+        assert {"gradient", "while"} & set(boxes)  # a window's gradients are in its loop
+        assert len(boxes) < len(graph.node) / 7
+        alone = [name for name, count in boxes.items() if count == 1]
+        assert len(alone) <= 8, alone
+
+
+def test_a_long_run_has_a_point_in_every_second(tmp_path):
+    from argparse import Namespace
+
+    from common.training.board import Board
+
+    flags = Namespace(results=str(tmp_path), steps=10**8, batch_size=32, workers=1)
+    board = Board(flags, 0)
+    with tf.Graph().as_default():
+        board.open()
+    event = {"loss": 1.0, "staleness": 0, "pull": 0.0, "compute": 0.25, "push": 0.0}
+    times = [100.25 + 0.25 * i for i in range(20)]  # five seconds
+    board.note([event | {"time": t, "global_step": i + 1} for i, t in enumerate(times)], True)
+    scalars, _ = shown(tmp_path / "tensorboard" / "worker-0")
+    assert [step for step, _ in scalars["loss"]] == [4, 8, 12, 16, 20]
+    assert [value for _, value in scalars["examples_per_second"]] == [128.0] * 5
