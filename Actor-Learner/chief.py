@@ -93,7 +93,7 @@ left = {f"worker {k}": gates.Gate(f"left-{k}", task.device) for k in range(flags
 
 # 6. TensorFlow's monitored session initialises the parameters, or restores the newest checkpoint,
 # and saves one every second. When the gate opens, the actors may pull.
-events = [Events(flags.results, k) for k in range(flags.workers)]
+events = [Events(flags, k) for k in range(flags.workers)]
 tensorboard = tf.summary.FileWriter(f"{flags.results}/tensorboard/chief-0")
 patience = tf.RunOptions(timeout_in_ms=int(1000 * flags.timeout))
 with tf.train.MonitoredTrainingSession(

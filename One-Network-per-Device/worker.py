@@ -60,7 +60,7 @@ search = Search(task, server, settings)
 x, labels = data.load(flags, "train")
 held_out = np.arange(len(labels)) % 5 == 0
 training, validation = (x[~held_out], labels[~held_out]), (x[held_out], labels[held_out])
-events = Events(flags.results, task.index)
+events = Events(flags, task.index)
 
 
 # 5. The scheme: a whole network, in a session of this process alone, on this worker's device.

@@ -63,7 +63,7 @@ class Record:
         self._task, self._params, self.global_step = task, params, global_step
         self._test = data.load(task.flags, "test")
         self._due, self._line = 0.0, 0.0
-        self._events = {k: events.Events(task.flags.results, k) for k in replicas}
+        self._events = {k: events.Events(task.flags, k) for k in replicas}
         self._manager = tf.train.CheckpointManager(
             tf.train.Checkpoint(params=params, global_step=global_step),
             task.flags.checkpoint_dir,

@@ -14,7 +14,7 @@ from machine import seconds
 
 from common.launch import addresses, gpus, network, record
 from common.launch.example import example_of
-from common.training import results
+from common.training import closing, results
 
 EXAMPLES = ["Non-Distributed-Setup", "Distributed-Setup", "HogWild"]
 SUMMARY = {
@@ -80,6 +80,10 @@ def test_defaults_learn_the_digits_and_keep_the_contract(run, example):
         said = [line for line in lines if line.startswith(f"[worker {k}] step ")]
         event = finished.events(k)[-1]
         assert said[-1] == results.line(k, *map(event.get, ("global_step", "loss", "staleness")))
+        *_, step, at_end = (finished.results / "logs" / f"worker-{k}.log").read_text().splitlines()
+        assert at_end == closing.line(k, workers[k])  # the same as in the table
+        if k:  # the chief has said more in between
+            assert step == said[-1]
     head = "task +batches +examples/s +computing +communicating +waiting +exit"
     assert any(re.fullmatch(head, line) for line in lines)  # also in a pipe
 

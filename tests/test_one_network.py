@@ -18,13 +18,13 @@ from machine import seconds
 
 from common.launch import record, screen
 from common.launch.folder import Folder
+from common.training import results
 from common.training.events import Events
 
 FOLDER = "One-Network-per-Device"
 X, LABELS = digits()
 HELD_OUT = np.arange(len(LABELS)) % 5 == 0
 TEST = digits("test")
-KILLS = pytest.mark.slow("waits until killed tasks are back")
 RUNS = pytest.mark.slow("more runs")
 
 
@@ -128,8 +128,7 @@ def test_each_network_is_gradient_descent_with_its_rate(run):
     assert not list(finished.results.rglob(".*"))
 
 
-@KILLS
-def test_no_trial_is_lost_or_done_twice(start):
+def no_trial_is_lost_or_done_twice(start):
     """Each kind of task is killed in the middle of a trial: a worker, the ps, the chief."""
     count, steps, delay = 28, 50, seconds(0.015)
     process, where = start(FOLDER, "--search", "random", "--trials", count, "--steps", steps,
@@ -170,7 +169,7 @@ def test_no_trial_is_lost_or_done_twice(start):
     assert_the_results_hold(Finished(0, output, where))
 
 
-@KILLS
+@pytest.mark.slow("a run that is stopped, and one that continues")
 def test_a_search_resumes_from_its_checkpoint(start, run):
     """What was finished is not done again, with another number of workers either."""
     flags = ["--search", "random", "--trials", 8, "--steps", 60, "--model", "linear"]
@@ -255,11 +254,14 @@ def test_a_rate_that_diverges_is_a_result(run):
     assert finished.output.rstrip().endswith("error: every network diverged: try smaller --rates")
 
 
-def test_the_screen_shows_what_tasks_say_and_how_far_the_whole_run_is(tmp_path, capsys):
+def test_the_screen_shows_what_tasks_say_and_how_far_the_whole_run_is(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(results.atexit, "register", lambda at_end: None)  # not of this process
     options = argparse.Namespace(workers=1, steps=10, batch_size=32, plain=True, data="digits")
     options.results, options.checkpoint_dir = str(tmp_path), str(tmp_path / "checkpoints")
     shown = screen.Screen(Folder(options), options, "1 worker")
-    events = Events(tmp_path, 0)
+    events = Events(options, 0)
     events.note(25, 0.5, 0.001, total=50)
     log = tmp_path / "logs" / "worker-0.log"
     log.write_bytes(b"not this\n> trial 2: good \xff\n> half a li")

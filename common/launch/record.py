@@ -81,23 +81,15 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict]) -> dict
     for update in updates:
         held[update["global_step"]].update(update["workers"])
     launches = [launch["time"] for launch in Tail(folder / "launches.jsonl").read()]
-    window, options = flags.get("window", 1), Namespace(**flags)
     for task in tasks:
         task |= {"local_steps": 0, "examples": 0, "seconds": 0.0}
     for task, mine in zip(workers, events, strict=True):
-        steps = len(mine) * window
-        task["local_steps"] = steps
-        batch = flags["batch_size"] or datasets.shard(options, task["index"], len(workers))
-        task["examples"] = sum(event.get("examples", batch * window) for event in mine)
-        task["seconds"] = sum(last - first for first, last in _stretches(mine, launches))
-        task["computing"] = sum(event["compute"] for event in mine)
-        task["communicating"] = sum(event["pull"] + event["push"] for event in mine)
+        task |= measured(mine, launches, Namespace(**flags), task["index"], len(workers))
         if updates:
             task["contributed"] = sum(task["index"] in update["workers"] for update in updates)
             # Of an update without a line, lost with a killed task, nobody knows what it holds.
             rounds = [event["global_step"] for event in mine if event["global_step"] in held]
             task["dropped"] = sum(task["index"] not in held[number] for number in rounds)
-        task["waiting"] = max(0.0, task["seconds"] - task["computing"] - task["communicating"])
     every = [event for mine in events for event in mine]
     stretches = _stretches(every + updates, launches)
     seconds, sent = sum(last - first for first, last in stretches), _sent(folder, stretches)
@@ -124,6 +116,26 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict]) -> dict
         },
         "tasks": tasks,
         "versions": versions(),
+    }
+
+
+def measured(
+    events: list[dict], launches: list[float], flags: Namespace, worker: int, workers: int
+) -> dict:
+    """What one of so many `workers` did: its `local_steps` and `examples`, and the `seconds` that
+    these took, of them `computing`, `communicating` and `waiting`."""
+    window = getattr(flags, "window", 1)
+    examples = window * (flags.batch_size or datasets.shard(flags, worker, workers))
+    seconds = sum(last - first for first, last in _stretches(events, launches))
+    computing = sum(event["compute"] for event in events)
+    communicating = sum(event["pull"] + event["push"] for event in events)
+    return {
+        "local_steps": len(events) * window,
+        "examples": sum(event.get("examples", examples) for event in events),
+        "seconds": seconds,
+        "computing": computing,
+        "communicating": communicating,
+        "waiting": max(0.0, seconds - computing - communicating),
     }
 
 

@@ -13,10 +13,10 @@ from common.training import results
 class Events:
     """The events of one replica: a line for each step; `common/README.md` describes the keys."""
 
-    def __init__(self, folder: str | Path, worker: int):
-        """`folder` is `--results`. A task that was started again appends."""
-        path = results.events_file(results.create(folder), worker)
-        self._file = open(path, "a", buffering=1, encoding="utf-8")  # whole lines
+    def __init__(self, flags, worker: int):
+        """In `flags.results`. A task that was started again appends."""
+        results.create(flags.results)
+        self._file = results.open_events(flags, worker)
         self._local_step = 0
 
     def note(

@@ -1,16 +1,18 @@
 """What a task leaves in the results folder; `common/README.md` describes the files."""
 
+import atexit
 import datetime
 import json
 import os
 import time
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from common import fail
 
 written: list[str] = []  # the folders that this process writes to
 made: list[Path] = []  # those that were not there before, or what is above them
+opened: list[tuple] = []  # flags, worker and first byte of each events file that it appends to
 
 
 def create(folder: str | Path, flag: str = "--results") -> Path:
@@ -46,6 +48,21 @@ def write(path: Path, write_to) -> None:
 
 def events_file(folder: str | Path, worker: int) -> Path:
     return Path(folder) / f"events-worker-{worker}.jsonl"
+
+
+def open_events(flags, worker: int) -> TextIO:
+    """A worker's events, to append whole lines. The last line of this process sums them up."""
+    file = open(events_file(flags.results, worker), "a", buffering=1, encoding="utf-8")
+    if not opened:
+        atexit.register(_sum_up)
+    opened.append((flags, worker, file.tell()))
+    return file
+
+
+def _sum_up() -> None:
+    from common.training import closing  # late: only now is it needed
+
+    closing.say(opened)
 
 
 def note_evaluation(folder: str, found: dict) -> None:

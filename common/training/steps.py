@@ -62,8 +62,8 @@ class Step:
             self.last = functools.partial(several.of, copy)
         self._window = getattr(task.flags, "window", 1)
         self._local_step, self._first, self._said = 0, first, 0.0
-        paths = [results.events_file(task.flags.results, first + k) for k in range(len(replicas))]
-        self._files = [open(path, "a", encoding="utf-8") for path in paths]
+        self._files = [results.open_events(task.flags, first + k) for k in range(len(replicas))]
+        self._unsaid: dict = {}  # the last event of the first replica, if it has no line yet
         self._boards = [Board(task.flags, first + k) for k in range(len(replicas))]
 
     def prepare(self, session: tf.Session) -> None:
@@ -136,11 +136,13 @@ class Step:
                 diverged |= math.isnan(loss)
             lines = [json.dumps(event) + "\n" for event in events]
             file.write("".join(lines))  # whole lines at once: nobody ever finds half a line
-            file.flush()
             self._boards[k].note(events, last or diverged)
-            if events and k == 0 and time.time() > self._said + 1:  # once a second, into the log
-                self._said, said = time.time(), ("global_step", "loss", "staleness")
-                print(results.line(self._first, *[events[-1][key] for key in said]), flush=True)
+            if k == 0:
+                self._unsaid = events[-1] if events else self._unsaid
+        if self._unsaid and (last or time.time() > self._said + 1):  # once a second, into the log
+            said = [self._unsaid[key] for key in ("global_step", "loss", "staleness")]
+            print(results.line(self._first, *said), flush=True)
+            self._said, self._unsaid = time.time(), {}
         self._local_step += len(lines) * self._window
         if diverged:
             raise tf.train.NanLossDuringTrainingError
