@@ -127,11 +127,19 @@ def training(
     one = everyone[-1].step is step  # one replica, or towers, all in the same step
     groups = [everyone] if one else [[each] for each in everyone]
     steps = [Step(task, task.index + k, group) for k, group in enumerate(groups)]
+    # The count that hooks look at. In a step it is there already; but a hook may also ask between
+    # steps, and must not wait for others then.
+    counted = rounds is None and pulled_at is not None
+    count_for_hooks = pulled_at if counted else updates_so_far(tf.train.get_global_step())
+    tf.add_to_collection("global_step_read_op_cache", count_for_hooks)
     saver = None
     first = [
         tf.train.StopAtStepHook(last_step=flags.steps),
         Notes(steps),
     ]
+    # Of how many calls hooks see one: 120 in a run, also where each worker makes its share.
+    calls = flags.steps / (flags.steps_per_execution * (1 if rounds else flags.workers))
+    seldom = max(1, int(calls / 120))
     own = tf.summary.merge_all()  # the script's
     if own is not None:
         path = f"{flags.results}/tensorboard/worker-{task.index}"
@@ -144,14 +152,9 @@ def training(
         saver = checkpoints.saver(flags.checkpoint_dir)
         evaluate = evaluate or functools.partial(models.evaluate, flags.model)
         test = test or data.load(flags, "test")
-        evaluation = Evaluation(task, params, evaluate, test, together.stop)
+        evaluation = Evaluation(task, params, evaluate, test, together.stop, count_for_hooks)
         saving = checkpoints.Checkpoints(flags.checkpoint_dir, saver)
         last = [saving, evaluation, *last]
-    # The count that hooks look at. In a step it is there already; but a hook may also ask between
-    # steps, and must not wait for others then.
-    counted = rounds is None and pulled_at is not None
-    count_for_hooks = pulled_at if counted else updates_so_far(tf.train.get_global_step())
-    tf.add_to_collection("global_step_read_op_cache", count_for_hooks)
     tf.logging.set_verbosity(tf.logging.ERROR)  # TensorFlow's notes on its own hooks
     if hooks:
         from common.training import logs
@@ -168,7 +171,7 @@ def training(
             if task.hosts and len(steps) > 1:
                 from common.training.shared import Shared as kind
             with contextlib.suppress(tf.errors.OutOfRangeError):  # as the session would do
-                yield kind(monitored, steps, every=bool(hooks))
+                yield kind(monitored, steps, every=1 if hooks else seldom)
             looped = True
     except tf.train.NanLossDuringTrainingError:
         results.diverged(task, f"the loss of {task.name}")
@@ -180,7 +183,7 @@ def training(
         try:
             if lost:
                 with monitor([*first, *last]) as monitored:  # the updates that it lost
-                    again = Session(monitored, steps, every=False)
+                    again = Session(monitored, steps, seldom)
                     while not again.should_stop():
                         again.run(step)
             with connect() as session:

@@ -11,9 +11,11 @@ import tensorflow.compat.v1 as tf
 from common import copies, data
 from common.training import board, graphs, results
 
+POINTS = 75  # evaluations of a run, about; more in a long one
+
 
 class Evaluation(tf.train.SessionRunHook):
-    """Now and then during training, on a sample of the test set; at the end, on all of it."""
+    """During training, on a sample of the test set; at the end, on all of it."""
 
     @graphs.scope("evaluation")
     def __init__(
@@ -23,9 +25,10 @@ class Evaluation(tf.train.SessionRunHook):
         evaluate: Callable[..., dict[str, tf.Tensor]],
         test: tuple[np.ndarray, np.ndarray],
         reached: Callable[[tf.Session], None],
+        count: tf.Tensor,
     ):
         """`evaluate` and `test` are those of `session.training`; `reached` is called with the
-        session when the test accuracy is `--target_accuracy`."""
+        session when the test accuracy is `--target_accuracy`; `count` is what hooks look at."""
         self._task, self._params, self._test, self._reached = task, params, test, reached
         x, labels = test
         with tf.device(task.device):
@@ -38,18 +41,23 @@ class Evaluation(tf.train.SessionRunHook):
             self._sums = {f"test_{name}": tf.reduce_sum(tf.cast(values, tf.float32))
                           for name, values in measured.items()}  # fmt: skip
         self._global_step = tf.train.get_global_step().read_value()
-        self._due = 0.0
+        self._soon, self._due, self._next, self._count = 0.0, 0.0, 0, count
 
     def after_create_session(self, session, coord):
         self._writer = board.open_writer(self._task.flags, "test")
 
+    def before_run(self, run_context):
+        return tf.train.SessionRunArgs(self._count)
+
     def after_run(self, run_context, run_values):
         began = time.time()
-        if began < self._due:
+        if began < self._soon or (began < self._due and run_values.results < self._next):
             return
         found = self.measure(run_context.session, sample=1000)
         took = 0.0 if self._due == 0 else time.time() - began  # the first one also sets up a graph
-        self._due = time.time() + max(0.1, min(2.0, 50 * took), 10 * took)
+        self._soon = time.time() + 10 * took  # it never takes more than a tenth of the time
+        self._due = max(self._soon, time.time() + max(0.1, min(2.0, 50 * took)))
+        self._next = found["global_step"] + self._task.flags.steps / POINTS
         target = self._task.flags.target_accuracy
         if target is not None and found["test_accuracy"] >= target and found["global_step"] > 0:
             found = self.measure(run_context.session)  # the whole test set, to be sure

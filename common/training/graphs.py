@@ -7,12 +7,14 @@ import tensorflow.compat.v1 as tf
 
 
 def scope(name: str) -> Callable:
-    """A decorator: TensorBoard shows a function's operations as one box of that name."""
+    """A decorator: TensorBoard shows a function's operations, of all calls, as one box of that
+    name; those within another box, as one box for each call."""
 
     def decorate(function):
         @functools.wraps(function)
         def scoped(*args, **more):
-            with tf.name_scope(name):
+            top = not tf.get_default_graph().get_name_scope()
+            with tf.name_scope(f"{name}/" if top else name):  # with /, again the same
                 return function(*args, **more)
 
         return scoped

@@ -18,11 +18,13 @@ class Session:
     is read from TensorFlow's session without making one.
 
     TensorFlow's hooks take more time than a small step, so those of `session.training` see one step
-    in every 0.1 s: soon enough to log, save and stop. Hooks of the script's own see every step.
+    in every 0.1 s, and 120 of a run at least: soon enough to log, save and stop. Hooks of the
+    script's own see every step.
     """
 
-    def __init__(self, monitored: tf.train.MonitoredSession, steps: list[Step], every: bool):
-        self._monitored, self._steps, self._every = monitored, steps, every
+    def __init__(self, monitored: tf.train.MonitoredSession, steps: list[Step], every: int):
+        """Hooks see one in `every` calls that make a step, or more."""
+        self._monitored, self._steps, self._every, self._calls = monitored, steps, every, 0
         self._of = {step.op: step for step in steps}
         self._found: dict[tuple[str, ...], Step | None] = {}
         self._due = 0.0
@@ -40,7 +42,10 @@ class Session:
             )
         if step.count > 1:
             wanted = step.last(wanted)  # of several steps, the last one's values
-        if step is not self._steps[0] or not (self._every or time.monotonic() > self._due):
+        first = step is self._steps[0]
+        self._calls += first
+        seen = self._calls % self._every == 0 or time.monotonic() > self._due
+        if not (first and seen):
             try:
                 return step.run(wanted, more)
             except (tf.errors.UnavailableError, tf.errors.AbortedError):

@@ -33,7 +33,7 @@ class _OneAtATime:
 class Shared(Session):
     """What the loop of each thread calls `sess`."""
 
-    def __init__(self, monitored: tf.train.MonitoredSession, steps: list, every: bool):
+    def __init__(self, monitored: tf.train.MonitoredSession, steps: list, every: int):
         super().__init__(_OneAtATime(monitored), steps, every)
 
     def run(self, *args, **more):
