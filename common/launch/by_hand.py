@@ -50,10 +50,18 @@ def check(task, defaults: dict, parser, named: bool) -> None:
     mistakes.check(task.flags, defaults, parser)
     if task.hosts:
         check_free(task.address)
+        warn(f"port {task.address.rpartition(':')[2]} is")
     if "TASK_RESTARTS" not in os.environ and (named or (task.job, task.index) not in task.servers):
         from common.training import parts
 
         parts.leave(task, Path(sys.argv[0]).resolve().parent.name)
+
+
+def warn(what: str) -> None:
+    """Says that `what` ("port 2222 is") anybody can use: TensorFlow's servers ask for no password,
+    and only `run.sh` gives them a network of their own."""
+    print(f"warning: {what} open on all interfaces of this machine, without authentication: use it "
+          "in a network that you trust", flush=True)  # fmt: skip
 
 
 def check_free(address: str) -> None:

@@ -12,7 +12,7 @@ import signal
 
 from common import fail
 from common.flags import Parser
-from common.launch.by_hand import check_free
+from common.launch.by_hand import check_free, warn
 from common.launch.converters import WHOLE
 
 
@@ -80,11 +80,7 @@ def serve(jobs: dict[str, list[str]], job: str, index: int) -> None:
         tf.train.Server(jobs, job, index)
     except tf.errors.OpError as error:
         fail(f"no server can be started at {address}: {error.message}")
-    print(
-        f"warning: port {port} is open on all interfaces of this machine, without authentication: "
-        "use it in a network that you trust",
-        flush=True,
-    )
+    warn(f"port {port} is")
     print(f"{job} {index} serves at {address}; a session's target is grpc://{address}", flush=True)
     signal.sigwait(ends)
 

@@ -171,9 +171,11 @@ def show_diff(a: str, b: str) -> None:
 
 def free_addresses(count: int) -> list[str]:
     """`localhost:port` of free ports on this machine, for the servers of a notebook."""
-    from common.launch import network
+    from common.launch import by_hand, network
 
-    return [f"localhost:{port}" for port in network.free_ports(count, private=False)]
+    addresses = [f"localhost:{port}" for port in network.free_ports(count, private=False)]
+    by_hand.warn(f"the servers of this notebook, {', '.join(addresses)}, are")
+    return addresses
 
 
 def cores() -> int:
