@@ -1,10 +1,8 @@
-# Sourced by every run.sh: sets PYTHON to an interpreter that has the pinned packages, and makes
-# .venv beside common/ at first use. PYTHON=... in the environment: used as it is, nothing is set up.
-# Plain bash, since macOS still has version 3.2.
+# Sourced by every run.sh: sets PYTHON to an interpreter that has the pinned packages; at first use
+# makes .venv, beside common/. A PYTHON that is set is used as it is. For bash 3.2 (macOS), too.
 
 common=$(CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=${common%/*}
-venv=$root/.venv
+root=${common%/*} venv=${common%/*}/.venv
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
 unset PYTHONSAFEPATH  # scripts import what is beside them
 
@@ -78,8 +76,7 @@ setup_stop() {
 }
 
 if [ "$0" = "$common/setup.sh" ] && [ $# = 1 ]; then  # called below
-  python=$1
-  setup_ready || setup_make 3>&2 >&2
+  setup_ready || python=$1 setup_make 3>&2 >&2
   exit
 elif [ -z "${PYTHON:-}" ]; then
   PYTHON=$venv/bin/python
@@ -107,22 +104,10 @@ os._exit(subprocess.call(sys.argv[1:], stdin=subprocess.DEVNULL))  # at once: no
     trap - INT TERM HUP
   fi
 elif ! command -v "$PYTHON" >/dev/null; then
-  setup_fail "PYTHON=$PYTHON: there is no such program"
+  setup_fail "PYTHON=$PYTHON: there is no such program, or you may not execute it"
 fi
 
 case ${PYTHON} in [!/]*/*) PYTHON=$PWD/$PYTHON ;; esac
 
-# Starts an example. Not python -m, which would look for common/ in the current directory first.
-launch() {
-  exec "$PYTHON" -c '
-import signal, sys
-sys.path[:] = filter(None, sys.path)
-signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the launcher has its own handler
-try:
-    from common.launch.launcher import main
-except ModuleNotFoundError as error:
-    print(f"error: PYTHON={sys.executable} lacks {error.name}: install common/requirements.txt there,"
-          " or leave PYTHON unset", file=sys.stderr)
-    sys.exit(2)
-sys.exit(main(sys.argv[1:]))' "$@"
-}
+# Starts an example.
+launch() { exec "$PYTHON" "$common/launch" "$@"; }

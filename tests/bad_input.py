@@ -172,6 +172,7 @@ SHELL = {
     ),
     "ulimit -v 1500000; bash $run": ("only 1.5 GB of memory", "ulimit -v"),
     "PYTHON=/no/python bash $run": ("/no/python", "no such program"),
+    "PYTHON=$PWD/lengths.npz bash $run": ("lengths.npz", "may not execute it"),
     f"bash $run --results {shlex.quote(NOT_UTF8)}": ("--results", "UTF-8"),
     "bash $run --nonsense": ("unknown flag --nonsense",),
     "bash $run --data lengths.npz --results new": ("y_train (11,)",),

@@ -353,7 +353,7 @@ def test_python_of_the_environment_is_used_as_it_is(good):
     done = good.run(more={"PYTHON": "nobodys"})
     assert (done.returncode, done.stderr) == (
         2,
-        "error: PYTHON=nobodys: there is no such program\n",
+        "error: PYTHON=nobodys: there is no such program, or you may not execute it\n",
     )
 
 
