@@ -1,6 +1,7 @@
 """Shared by all tests: runs an example as a user would, and checks that nothing is left."""
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -182,11 +183,11 @@ def nothing_left():
 @pytest.fixture
 def start(tmp_path):
     """Starts `bash FOLDER/run.sh --plain flags` and returns (its Popen, its results folder)."""
-    started = []
+    started, numbers = [], itertools.count()
 
     def _start(folder, *flags, root: Path = ROOT, **env: str) -> tuple[subprocess.Popen, Path]:
         flags = [str(flag) for flag in flags]
-        results = tmp_path / f"results-{len(started)}"
+        results = tmp_path / f"results-{next(numbers)}"
         if "--results" in flags:
             results = Path(flags[flags.index("--results") + 1])
         else:

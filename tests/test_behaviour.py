@@ -5,7 +5,6 @@ import contextlib
 import itertools
 import json
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -87,7 +86,7 @@ def test_backups_drop_the_gradients_that_come_late(run):
     assert "dropped" in finished.output
 
 
-def test_synchronous_training_survives(start):
+def synchronous_training_survives(start):
     """Worker, chief and ps are killed in turn: no update ever holds two gradients of one worker."""
     process, where = start("Synchronous-SGD", "--steps", 3000)
     path = where / "updates.jsonl"
@@ -157,30 +156,21 @@ with tf.device(task.device), tf.control_dependencies([step]):
         assert applied[event["global_step"]] == pytest.approx(1 / (event["staleness"] + 1))
 
 
-def test_local_state_survives(start):
-    """Worker, chief and ps are killed in turn: the run completes, and has learnt.
-
-    In parallel, since these runs mostly sleep.
-    """
+def local_state_survives(start, example):
+    """Worker, chief and ps are killed in turn: the run completes, and has learnt."""
     delay = seconds(0.003)  # so that the other worker does not finish before one is back
     flags = ["--steps", 1500, "--delay", f"0:{delay},1:{delay}"]
-    runs = [start(example, *flags) for example in ("DOWNPOUR", "AEAMSGD")]
-
-    def disturb(process, where):
-        reach(where, 100)
-        kill_and_see_it_back(where, "worker", 1)
-        kill_and_see_it_back(where, "worker", 0)
-        kill_and_see_it_back(where, "ps", 0)
-        output, _ = process.communicate(timeout=seconds(120))
-        assert process.returncode == 0, output
-        return json.loads((where / "summary.json").read_text())
-
-    with ThreadPoolExecutor() as pool:
-        summaries = list(pool.map(disturb, *zip(*runs)))
-    for summary in summaries:
-        assert summary["global_step"] == 1500
-        assert [task["restarts"] for task in summary["tasks"]] == [1, 1, 1]
-        assert summary["test_accuracy"] > 0.95  # as without: tests/sweep.json
+    process, where = start(example, *flags)
+    reach(where, 100)
+    kill_and_see_it_back(where, "worker", 1)
+    kill_and_see_it_back(where, "worker", 0)
+    kill_and_see_it_back(where, "ps", 0)
+    output, _ = process.communicate(timeout=seconds(120))
+    assert process.returncode == 0, output
+    summary = json.loads((where / "summary.json").read_text())
+    assert summary["global_step"] == 1500
+    assert [task["restarts"] for task in summary["tasks"]] == [1, 1, 1]
+    assert summary["test_accuracy"] > 0.95  # as without: tests/sweep.json
 
 
 def memory_of_worker(start, *flags) -> list[float]:

@@ -164,8 +164,7 @@ def end_of(process, where) -> dict:
     return json.loads((where / "summary.json").read_text()) | {"output": output}
 
 
-@pytest.mark.slow("waits until killed tasks are back")
-def test_parameter_server_survives_the_loss_of_each_task(start):
+def parameter_server_survives_the_loss_of_each_task(start):
     """Worker, ps and chief are killed in turn. Only the ps takes steps along, at most 2 s of
     them."""
     delay = seconds(0.01)
@@ -182,9 +181,7 @@ def test_parameter_server_survives_the_loss_of_each_task(start):
     assert min(event["global_step"] for event in reach(where, 1)[-500:]) > 200
 
 
-@pytest.mark.slow("waits until killed tasks are back")
-@pytest.mark.parametrize("index", [0, 1])
-def test_multi_worker_mirrored_starts_again_when_a_worker_is_lost(start, index):
+def multi_worker_mirrored_starts_again_when_a_worker_is_lost(start, index):
     """The others notice, start again too, and all go on from the newest checkpoint."""
     process, where = start(HERE, "--strategy", "multi_worker_mirrored", "--steps", 2000,
                            "--delay", f"0:{seconds(0.005)}")  # fmt: skip

@@ -95,8 +95,7 @@ def test_adam_lives_on_the_ps_and_its_rate_decays(run, more):
     assert "[worker 0] learning rate 0.0" in log
 
 
-@pytest.mark.slow("a kill and a recovery")
-def test_a_killed_ps_comes_back_with_the_slots(start):
+def killed_ps_comes_back_with_the_slots(start):
     """A lost ps is restored from the checkpoint, Adam's powers included."""
     process, where = start("Your-Own", "--steps", 1500, "--delay", "0:0.01,1:0.01")
     reach(where, 200)
