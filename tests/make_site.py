@@ -1,4 +1,5 @@
-"""Turns the READMEs and the notebooks into a static HTML site: run by `site.sh`.
+"""Turns the READMEs, the other pages at the root and the notebooks into a static HTML site: run by
+`site.sh`.
 
 Every page is self-contained: it holds its style and formulas, and loads nothing.
 """
@@ -31,9 +32,17 @@ def links(markdown: str) -> list[str]:
     return re.findall(r"\]\(([^)\s#]+)", re.sub(r"```.*?```", "", markdown, flags=re.S))
 
 
+def root_pages() -> list[Path]:
+    """The pages beside the root README, in the order in which it links to them."""
+    named = [ROOT / target for target in links((ROOT / "README.md").read_text())]
+    pages = sorted(ROOT.glob("*.md"), key=lambda p: named.index(p) if p in named else len(named))
+    return [page for page in pages if page.name != "README.md"]
+
+
 def reading_order() -> list[Path]:
     """Every page's source below the root: the tutorial in its README's order, then the examples,
-    each README before its notebook, in the order of the root README's table."""
+    each README before its notebook, in the order of the root README's tables, then the other pages
+    of the root."""
     order = [Path("README.md")]
     tutorial = ROOT / TUTORIAL / "README.md"
     if tutorial.exists():
@@ -45,7 +54,7 @@ def reading_order() -> list[Path]:
         if Path(target).name == "README.md" and (ROOT / folder / "run.sh").exists():
             order += [folder / "README.md", folder / f"{folder}.ipynb"]
     order += [path.relative_to(ROOT) for path in sorted(ROOT.glob("[!.]*/README.md"))]
-    order.append(Path("CONTRIBUTING.md"))
+    order += [path.relative_to(ROOT) for path in root_pages()]
     order += notebooks.everything()
     return list(dict.fromkeys(path for path in order if (ROOT / path).exists()))
 

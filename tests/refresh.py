@@ -1,5 +1,5 @@
-"""Writes into the READMEs and CONTRIBUTING.md what the committed code really prints, and executes
-the notebooks: run by `refresh.sh`.
+"""Writes into the READMEs and the pages at the root what the committed code really prints, and
+executes the notebooks: run by `refresh.sh`.
 
 A generated part stands between `<!-- KIND: ARGUMENT -->` and `<!-- end -->`:
 
@@ -39,11 +39,11 @@ MEASURED = ROOT / "tests" / "measured.json"  # seconds of the quoted runs
 
 
 def readmes(first: Collection[str] = ()) -> list[Path]:
-    """Every page with generated parts. The READMEs of the folders `first` come first, the root's
-    last, since it quotes what the others measured."""
+    """Every page that may have generated parts. The READMEs of the folders `first` come first, the
+    root's pages last, since its README quotes what the others measured."""
     pages = sorted(ROOT.glob("[!.]*/README.md"), key=lambda page: (page.parent.name not in first,
                                                                    page.parent.name))  # fmt: skip
-    return [*pages, ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
+    return [*pages, *sorted(ROOT.glob("*.md"))]
 
 
 def diff(argument: str) -> str:

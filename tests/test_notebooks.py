@@ -14,6 +14,7 @@ import nbformat
 import notebooks
 import papermill
 import pytest
+import refresh
 from conftest import ROOT, environment, eventually, processes
 from machine import seconds
 
@@ -135,7 +136,7 @@ def test_it_has_the_common_form(path):
 
 
 def anchors(path) -> set[str]:
-    """The anchors of a README's or a notebook's headings."""
+    """The anchors of a page's or a notebook's headings."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".ipynb":
         text = texts(nbformat.reads(text, as_version=4).cells)
@@ -143,10 +144,10 @@ def anchors(path) -> set[str]:
     return {make_site.anchor(re.sub(r"[*`]", "", title), path) for title in titles}
 
 
-READMES = sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("[!.]*/README.md"))
+PAGES = sorted(str(path.relative_to(ROOT)) for path in refresh.readmes())
 
 
-@pytest.mark.parametrize("path", [*ALL, *READMES])
+@pytest.mark.parametrize("path", [*ALL, *PAGES])
 def test_links_lead_somewhere(path):
     source = ROOT / path
     text = texts(read(path).cells) if path.endswith(".ipynb") else source.read_text()

@@ -1,4 +1,4 @@
-"""What the READMEs say is true: quotes, paths, links, flags, commands."""
+"""What the READMEs and the other pages say is true: quotes, paths, links, flags, commands."""
 
 import difflib
 import hashlib
@@ -17,6 +17,7 @@ from common.teach import quotes
 
 EXAMPLES = sorted(path.parent for path in ROOT.glob("[!.]*/run.sh") if path.parent.name != "tests")
 READMES = [str(path.relative_to(ROOT)) for path in refresh.readmes()]
+GUIDE = ("README.md", "OPERATIONS.md", "QUESTIONS.md")  # commands here start in the root
 
 
 def text(readme: str) -> str:
@@ -69,8 +70,8 @@ def commands(readme: str) -> list[str]:
 
 
 def test_commands_can_be_typed():
-    """Every command of the root README names scripts and flags that exist."""
-    found = commands("README.md")
+    """Every command of the guide's pages names scripts and flags that exist."""
+    found = [command for page in GUIDE for command in commands(page)]
     assert len(found) >= 10
     for command in found:
         words = re.split(r"\s+|&&", command)
@@ -129,14 +130,25 @@ def test_the_diff_is_the_scheme(example):
     assert max(come, go) <= scheme.changed, "\n".join(changes)
 
 
+def test_the_front_page_is_short():
+    """Longer texts belong to the other pages at the root."""
+    assert len(text("README.md").split()) <= 1500
+    assert text("README.md").count("![") == 1, "one picture"
+
+
+def test_the_front_page_leads_to_every_page():
+    named = set(re.findall(r"\]\(([\w-]+\.md)", text("README.md")))
+    assert named == {path.name for path in ROOT.glob("*.md")} - {"README.md"}
+
+
 def test_the_catalogue_is_complete():
-    """Every folder with a run.sh is in the root README's table, and has the same files.
+    """Every folder with a run.sh is in one of the root README's tables, with its README, notebook
+    and seconds, and has the same files.
 
     Its README names each script that the other folders do not have.
     """
-    table = re.findall(
-        r"^\| \[([\w-]+)\]\(\1/README.md\).*`bash \1/run.sh`", text("README.md"), re.M
-    )
+    links = r"\[([\w-]+)\]\(\1/README\.md\), \[notebook\]\(\1/\1\.ipynb\)"
+    table = re.findall(rf"^\| {links} \| .+ \| <!-- seconds: \1 -->", text("README.md"), re.M)
     assert sorted(table) == [folder.name for folder in EXAMPLES]
     for folder in EXAMPLES:
         scripts = {path.name for path in folder.glob("*.py")}

@@ -90,6 +90,15 @@ def test_every_formula_can_be_drawn(source):
     make_site.load(source)
 
 
+def test_the_site_has_every_page_of_the_root():
+    order = make_site.reading_order()
+    assert order[0] == Path("README.md")
+    for path in ROOT.glob("*.md"):
+        assert order.count(Path(path.name)) == 1, path.name
+    titles = [make_site.title_of(source) for source in order if source.parent == Path()]
+    assert len(set(titles)) == len(titles)
+
+
 @slow
 def test_every_source_has_its_page(site):
     for source in make_site.reading_order():
