@@ -34,7 +34,7 @@ optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
 with session.next_update(global_step, flags, after=grads) as number:
     step = optimizer.apply_gradients(zip(grads, params))
 
-# 6. The monitored session, which also notes loss and number of each step.
+# 6. The monitored session, which also logs loss and number of each step.
 with session.training(task, None, step, loss=loss, number=number) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: a fresh batch, its gradient, the update
