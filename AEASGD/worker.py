@@ -12,7 +12,7 @@ Each worker keeps its own w throughout; alpha is --moving_rate.
 from common import cluster, copies, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-# Flags and their defaults (--help lists all). --steps: updates by all workers together.
+# Flags and their defaults (--help lists all). --steps: total updates by all workers.
 DEFAULTS = {
     "workers": 2,
     "ps": 1,
@@ -23,14 +23,14 @@ DEFAULTS = {
 }
 
 # 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
-tf.disable_eager_execution()  # graphs and sessions; the main README says why
+tf.disable_eager_execution()  # use graphs and sessions; the main README says why
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 
 # 2. This task's server: the tasks talk to each other through their servers.
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
-# 3. Parameters w~ and global_step, the count of their updates: on the ps, shared by all workers.
+# 3. Parameters w~ and global_step, which counts their updates: on the ps, shared by all workers.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
@@ -64,8 +64,8 @@ with tf.device(task.device):
     keep = [variable.assign(value) for variable, value in zip(own, w)]
 
 # Push: w~ <- w~ + e, once e has arrived.
-# First global_step grows by 1 (number: its value before), then the update below is applied. At
-# --steps it stays as it is: nothing is applied, and this worker's loop ends.
+# First, next_update adds 1 to global_step (number: the value before); then the update is applied.
+# Once global_step equals --steps, nothing is applied, and this worker's loop ends.
 with session.next_update(global_step, flags, after=arrived) as number:
     exchange = [p.assign_add(q) for p, q in zip(params, arrived)]
 step = tf.group(*exchange, *keep)

@@ -1,18 +1,18 @@
-"""The game and how an actor plays it: gymnasium and NumPy.
+"""The game, and how an actor plays it: gymnasium and NumPy.
 
-The policy is so small that a call of a session would take many times as long as the two matrix
-products below (the notebook measures both). An actor therefore pulls the policy's arrays once for
-each batch, and computes every move in NumPy.
+The policy is so small that a session call would take many times as long as the two matrix products
+below (the notebook measures both). So an actor pulls the policy's arrays once per batch and
+computes every move in NumPy.
 """
 
 import gymnasium
 import numpy as np
 
-LONGEST = 500  # moves; CartPole-v1 ends an episode there. Each move is rewarded with 1.
+LONGEST = 500  # moves: CartPole-v1 ends an episode here. Each move has the reward 1.
 
 
 def start(*numbers: int) -> tuple[gymnasium.Env, np.random.Generator]:
-    """The game, and the chance in its moves; other numbers give other episodes."""
+    """The game and a random generator for the moves, both seeded with `numbers`."""
     rng = np.random.default_rng(numbers)
     game = gymnasium.make("CartPole-v1")
     game.reset(seed=int(rng.integers(2**31)))
@@ -38,7 +38,7 @@ def episode(game: gymnasium.Env, choose) -> tuple[np.ndarray, np.ndarray]:
 
     Args:
         game: CartPole-v1.
-        choose: from an observation to a move, 0 (left) or 1 (right).
+        choose: maps an observation to a move, 0 (left) or 1 (right).
 
     Returns:
         The observations, [moves, 4] float32, and the moves that followed them, [moves].
@@ -62,11 +62,11 @@ def returns_to_go(moves: int, discount: float) -> np.ndarray:
 
 
 def collect(game, policy: list[np.ndarray], flags, rng: np.random.Generator) -> dict:
-    """`--episodes` episodes, each move drawn from the policy, one after the other in one batch.
+    """Plays `--episodes` episodes, drawing each move from the policy, and joins them in one batch.
 
     Returns:
         `observations` [moves, 4], `actions` [moves], `returns_to_go` [moves], and `returns`
-        [episodes]: how many moves each one lasted.
+        [episodes]: the number of moves in each.
     """
 
     def draw(observation):
@@ -85,7 +85,7 @@ def collect(game, policy: list[np.ndarray], flags, rng: np.random.Generator) -> 
 
 def greedy_return(policy: list[np.ndarray], episodes: int, seed: int) -> float:
     """The mean return of the greedy policy, which always makes the more likely move."""
-    game, _ = start(seed, 0)  # no actor has these numbers: none has trained on these episodes
+    game, _ = start(seed, 0)  # no actor uses this seed, so these episodes are new
 
     def best(observation):
         return int(np.argmax(preferences(policy, observation)))

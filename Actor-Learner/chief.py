@@ -1,17 +1,17 @@
 """The learner of an actor-learner system: REINFORCE with a learned baseline (Williams 1992).
 
-Actors (worker.py) play with the policy pi that they have pulled, and put their episodes into the
-learner's queue. The learner repeats:
+Actors (worker.py) pull the policy pi, play with it, and put their episodes into the learner's
+queue. The learner repeats:
 
-    take   (o_t, a_t, G_t) of the next batch: observation, action, return from t on; wait if there
-           is none
+    take   (o_t, a_t, G_t) of the next batch: observation, action, return from t on; wait while the
+           queue is empty
     A_t    = G_t - b(o_t)                                how much better than expected it went
     loss   = mean_t(-A_t log pi(a_t | o_t))              A_t is a constant here
-           + mean_t((G_t - b(o_t))^2)                    of the baseline b, with its own parameters
+           + mean_t((G_t - b(o_t))^2)                    trains the baseline b, a second network
     w      <- Adam(w, gradient of the loss)              w: the parameters of pi and b
 
---episodes: in a batch. --capacity: batches in the queue. --steps: updates, unless the last 100
-episodes reach the mean return --target_return before.
+--episodes: per batch. --capacity: batches in the queue. --steps: updates, unless the mean return of
+the last 100 episodes reaches --target_return first.
 """
 
 import math
@@ -21,18 +21,18 @@ from common.training import checkpoints, results
 from common.training.events import Events, finish
 import tensorflow.compat.v1 as tf
 
-import cartpole  # beside this file, as is shared
+import cartpole  # in this folder, as is shared
 import shared
 
-# Flags and their defaults (--help lists all). None: a flag that makes no sense here.
+# Flags and their defaults (--help lists all). None: a flag that does not apply here.
 DEFAULTS = {
-    "workers": 2,  # the actors
+    "workers": 2,  # actors
     "ps": None,  # the learner keeps the parameters
-    "steps": 2000,  # at most
-    "target_return": 195.0,  # stop when the last 100 episodes have this mean
+    "steps": 2000,  # maximum
+    "target_return": 195.0,  # stop when the last 100 episodes reach this mean
     "learning_rate": 0.005,
     "discount": 0.99,
-    "episodes": 4,  # in a batch
+    "episodes": 4,  # per batch
     "capacity": 4,  # batches in the queue
     "hidden": 32,
     "data": ("cartpole",),
@@ -43,13 +43,13 @@ DEFAULTS = {
 }
 
 # 1. Who am I? Flags or TF_CONFIG give the addresses of all tasks.
-tf.disable_eager_execution()  # graphs and sessions; the main README says why
+tf.disable_eager_execution()  # use graphs and sessions; the main README says why
 task = cluster.Task.from_flags("chief", DEFAULTS)
 flags = task.flags
 shared.check(flags)
 
-# 2. This task's server. The filter: the learner's sessions talk to no other task. It need not know
-# whether an actor is there; the actors come to it.
+# 2. This task's server. The filter: the learner's sessions talk to no other task. The learner need
+# not know which actors exist; they connect to it.
 task.config.device_filters.append(task.device)
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
@@ -57,14 +57,14 @@ server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 policy, baseline, global_step, queue = shared.declare(flags)
 
 with tf.device(task.device):
-    # 4. The data: the oldest batch in the queue. While the queue is empty, this operation waits.
+    # 4. The data: the oldest batch in the queue. This operation blocks while the queue is empty.
     batch = queue.dequeue()
     observations = tf.ensure_shape(batch["observations"], [None, 4])
     returns_to_go = batch["returns_to_go"]
     with tf.control_dependencies([returns_to_go]):
-        queued = queue.size()  # how many are left
+        queued = queue.size()  # batches left
 
-    # 5. The scheme. A_t = G_t - b(o_t), then the two losses, then Adam; Adam's memory is here, too.
+    # 5. The scheme. A_t = G_t - b(o_t), then the two losses, then Adam. Adam's slots are here, too.
     expected = models.logits("mlp", baseline, observations)[:, 0]  # b(o_t)
     advantages = tf.stop_gradient(returns_to_go - expected)
     negative_log_pi = tf.nn.sparse_softmax_cross_entropy_with_logits(  # of a_t, given o_t
@@ -74,13 +74,13 @@ with tf.device(task.device):
     loss = tf.reduce_mean(advantages * negative_log_pi) + baseline_loss
     step = tf.train.AdamOptimizer(flags.learning_rate).minimize(loss, global_step)
 
-    # The returns of the last 100 episodes, in a variable: it is saved and restored with the others.
+    # The returns of the last 100 episodes: a variable, so checkpoints include it.
     recent = tf.Variable(tf.fill([100], math.nan), trainable=False, name="recent")
     with tf.control_dependencies([step]):
         latest = recent.assign(tf.concat([recent, batch["returns"]], axis=0)[-100:])
         count, recent_mean = global_step.read_value(), tf.reduce_mean(latest)
 
-# What the loop needs to know after an update; so_far: before the first one, also after a restart.
+# What the loop reads after each update; so_far: before the first one, also after a restart.
 tf.summary.scalar("loss", loss)
 tf.summary.scalar("return", recent_mean)
 update = {name: batch[name] for name in ("actor", "pulled_at", "times", "returns")}
@@ -115,7 +115,7 @@ with tf.train.MonitoredTrainingSession(
         began, pull, play = found["times"]
         events[found["actor"]].note(
             made, float(found["loss"]), compute=play, pull=pull, pulled_at=int(found["pulled_at"]),
-            time=began + pull + play,  # when the actor had it ready
+            time=began + pull + play,  # when the actor had finished it
             examples=int(found["examples"]), queued=int(found["queued"]),
             returns=found["returns"].tolist(), **{"return": float(found["returns"].mean())},
         )  # fmt: skip
@@ -123,8 +123,8 @@ with tf.train.MonitoredTrainingSession(
         if made % 10 == 0:
             print(f"update {made}: the last 100 returns have the mean {mean:.1f}", flush=True)
 
-# 8. The end. The last checkpoint is saved. The test: 100 new episodes of the greedy policy. Then
-# the queue is closed; the actors leave, also those that wait for room, and the learner leaves last.
+# 8. The end. The last checkpoint is saved. The learner tests the greedy policy on 100 new episodes,
+# then closes the queue. All actors exit, even those blocked in a put; the learner exits last.
 with tf.Session(server.target, config=task.config) as sess:
     arrays = sess.run({variable.op.name: variable for variable in [*policy, *baseline]})
     reached = cartpole.greedy_return(list(arrays.values())[: len(policy)], 100, flags.seed)

@@ -1,5 +1,5 @@
-"""What the learner and its actors both declare. The same names on the same device are the same
-variables and the same queue, whichever process declares them."""
+"""What both the learner and the actors declare. The same name on the same device is the same
+variable or queue, whichever process declares it."""
 
 import functools
 import math
@@ -8,15 +8,15 @@ import tensorflow.compat.v1 as tf
 
 from common import fail
 
-# A batch in the queue: its parts, of any length.
+# The parts of a batch in the queue; their lengths vary.
 PARTS = {
-    "observations": tf.float32,  # [moves, 4], of all its episodes, one after the other
+    "observations": tf.float32,  # [moves, 4], all episodes of the batch, concatenated
     "actions": tf.int64,  # [moves]
     "returns_to_go": tf.float32,  # [moves]
     "returns": tf.float32,  # [episodes]
     "actor": tf.int64,  # who played
-    "pulled_at": tf.int64,  # how many updates the policy held
-    "times": tf.float64,  # when it pulled (seconds since 1970); how long it pulled, and played
+    "pulled_at": tf.int64,  # how many updates the policy contained
+    "times": tf.float64,  # when the pull began (seconds since 1970), how long pull and play took
 }
 
 
@@ -31,7 +31,7 @@ def check(flags) -> None:
 
 def network(name: str, outputs: int, flags) -> list[tf.Variable]:
     """One hidden layer over the 4 observed numbers. The output layer starts at zero: the policy
-    has no preference yet, the baseline expects nothing."""
+    has no preference, and the baseline predicts 0."""
 
     def start(which: str, shape: list[int]) -> tf.Tensor:
         if which != "weights_0":
@@ -51,12 +51,12 @@ def network(name: str, outputs: int, flags) -> list[tf.Variable]:
 
 
 def declare(flags):
-    """All of it on the learner.
+    """Declares everything on the learner.
 
     Returns:
         policy, baseline: lists of variables.
-        global_step: how many updates they hold.
-        queue: of batches. It is first in, first out, and has room for `--capacity` of them.
+        global_step: how many updates they contain.
+        queue: a FIFO queue of at most `--capacity` batches.
     """
     with tf.device("/job:chief/task:0"):
         policy, baseline = network("policy", 2, flags), network("baseline", 1, flags)

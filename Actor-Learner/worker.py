@@ -1,8 +1,8 @@
-"""An actor: it plays with the newest policy, and sends its episodes to the learner, chief.py.
+"""An actor: it plays with the newest policy and sends its episodes to the learner, chief.py.
 
 Each actor repeats, independently of the others:
 
-    pull   w <- the parameters of the policy pi, and how many updates they hold
+    pull   w <- the parameters of the policy pi, and how many updates they contain
     play   --episodes whole episodes:  a_t ~ pi(. | o_t),  G_t = r_t + discount G_{t+1}
     put    all (o_t, a_t, G_t) into the learner's queue, as one batch; wait while it is full
 """
@@ -15,11 +15,11 @@ from common import cluster, copies, fail, gates  # import first: quiet start-up
 from common.launch import addresses
 import tensorflow.compat.v1 as tf
 
-import cartpole  # beside this file, as is shared
+import cartpole  # in this folder, as is shared
 import shared
 
 # 1. Who am I? The flags and their defaults are chief.py's.
-tf.disable_eager_execution()  # graphs and sessions; the main README says why
+tf.disable_eager_execution()  # use graphs and sessions; the main README says why
 task = cluster.Task.from_flags("worker")
 flags = task.flags
 shared.check(flags)
@@ -28,18 +28,18 @@ shared.check(flags)
 task.config.device_filters.extend(["/job:chief", task.device])
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
-# 3. The learner's parameters, count and queue: what is declared here is there already.
+# 3. The learner's parameters, count and queue: they already exist on the learner.
 policy, _, global_step, queue = shared.declare(flags)
 ready = gates.Gate("ready", "/job:chief/task:0")
 left = gates.Gate(f"left-{task.index}", "/job:chief/task:0")
 
-# 4. The data: a game, and the chance in the moves. They differ from actor to actor (the test has
-# number 0), and after a restart.
+# 4. The data: a game, and a random generator for the moves. Each actor has its own seed (the test's
+# is 0), and a new one after each restart.
 restarts = int(os.environ.get("TASK_RESTARTS", 0))
 game, rng = cartpole.start(flags.seed, 1 + task.index, restarts)
 delay = (flags.delay or {}).get(task.index, 0)
 
-# 5. The scheme. Pull: the policy in one transfer; is the queue closed? Put: waits for room.
+# 5. The scheme. Pull: the policy in one transfer; is the queue closed? Put: blocks while full.
 with tf.device(task.device):
     w, pulled_at = copies.pull(policy, global_step)
     parts = {name: tf.placeholder(kind) for name, kind in shared.PARTS.items()}
@@ -47,7 +47,7 @@ pull, put = [w, pulled_at, queue.is_closed()], queue.enqueue(parts)
 
 
 def connect() -> tf.Session:
-    """6. A session with the learner, once it has its parameters."""
+    """6. A session on the learner, once its parameters are ready."""
     addresses.wait_for("chief 0", task.hosts["chief"][0], flags.timeout)
     session = tf.Session(server.target, config=task.config)
     ready.wait(session, "chief 0", flags.timeout)
@@ -62,7 +62,7 @@ while True:  # 7. The loop
         began = time.time()
         arrays, count, closed = session.run(pull, options=patience)
         pulled = time.time()
-        if closed:  # the training is over
+        if closed:  # training is over
             break
         batch = cartpole.collect(game, arrays, flags, rng)
         if delay:
@@ -71,13 +71,13 @@ while True:  # 7. The loop
         batch |= {"actor": task.index, "pulled_at": count, "times": times}
         session.run(put, {parts[name]: value for name, value in batch.items()}, options=patience)
     except tf.errors.CancelledError:
-        continue  # the queue was closed while this actor waited at it: the next pull says so
+        continue  # the queue was closed during the put: the next pull reports it
     except tf.errors.DeadlineExceededError:
         fail(f"chief 0 took no batch within {flags.timeout:g} s: see its log")
     except (tf.errors.UnavailableError, tf.errors.AbortedError):
         print(f"{task.name} lost chief 0, drops its batch and waits", flush=True)
-        session = None  # not closed: without the learner that may take minutes
+        session = None  # not closed: that may take minutes without the learner
 
 print(f"{task.name} leaves: the queue is closed", flush=True)
 with contextlib.suppress(tf.errors.UnavailableError, tf.errors.AbortedError):
-    left.open(session)  # the learner, seeing the last one go, may be gone before it can answer
+    left.open(session)  # the learner may exit before it answers the last actor

@@ -13,7 +13,7 @@ DECAY = 0.004  # of the weights of the two dense layers
 
 
 def shapes(classes: int) -> list[tuple[list[int], float, float]]:
-    """Each layer's weights: their shape, their standard deviation at the start; and its bias."""
+    """For each layer: the weights' shape and initial standard deviation, and the initial bias."""
     pooled = math.ceil(math.ceil(CROP / 2) / 2)
     return [
         ([5, 5, 3, 64], 0.05, 0.0),
@@ -25,8 +25,8 @@ def shapes(classes: int) -> list[tuple[list[int], float, float]]:
 
 
 def create(flags, classes: int) -> tuple[list[tf.Variable], list[tf.Variable]]:
-    """The parameters, weights and biases layer by layer, where the device scope puts them; and no
-    moving statistics, since there is no batch normalisation."""
+    """The parameters, weights and biases layer by layer, placed by the device scope. The second
+    list, moving statistics, is empty: this network has no batch normalisation."""
 
     def start(i, shape, deviation):
         return deviation * tf.random.stateless_truncated_normal(shape, [flags.seed, i])
@@ -40,9 +40,9 @@ def create(flags, classes: int) -> tuple[list[tf.Variable], list[tf.Variable]]:
 
 
 def predict(params: list, x: tf.Tensor, moving: list | None = None):
-    """The output [batch, classes] before the softmax, of images [batch, 24, 24, 3]; and no batch
-    statistics. `params` are variables, or pulled copies of them; Xception's `predict` needs
-    `moving`, this one does not."""
+    """Logits [batch, classes] for images [batch, 24, 24, 3], and an empty list of batch statistics.
+
+    `params` are variables, or pulled copies of them. Only Xception's `predict` uses `moving`."""
     first, second, dense_1, dense_2, last = zip(params[0::2], params[1::2])
 
     def convolution(x, layer):
@@ -60,6 +60,6 @@ def predict(params: list, x: tf.Tensor, moving: list | None = None):
 
 
 def weight_decay(params: list) -> tf.Tensor:
-    """What is added to the loss: it pulls the weights of the two dense layers towards 0."""
+    """A term of the loss that pulls the weights of the two dense layers towards 0."""
     _, _, (dense_1, _), (dense_2, _), _ = zip(params[0::2], params[1::2])
     return DECAY * (tf.nn.l2_loss(dense_1) + tf.nn.l2_loss(dense_2))

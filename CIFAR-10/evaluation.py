@@ -1,4 +1,4 @@
-"""What is measured of the test set: with the parameters' moving average, and without."""
+"""Measures on the test set, with and without the moving average of the parameters."""
 
 import images
 import tensorflow.compat.v1 as tf
@@ -12,7 +12,8 @@ def measures(flags, network, averages: list, moving: list, global_step):
     Args:
         flags: the command line.
         network: the module, `cnn` or `xception`.
-        averages, moving: variables on the ps, of the parameters and of batch normalisation.
+        averages, moving: variables on the ps: moving averages of the parameters, and the moving
+            statistics of batch normalisation.
         global_step: the count of the updates.
     """
 

@@ -1,4 +1,4 @@
-"""The input: where images come from, and how TensorFlow's CIFAR-10 tutorial distorts them."""
+"""The input: loads images and distorts them as in TensorFlow's CIFAR-10 tutorial."""
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -7,13 +7,13 @@ from common import cluster, data, fail, gates
 from common.datasets import cifar10
 from common.launch import addresses
 
-random = tf.compat.v2.image  # where the functions with a seed are
-SIZE, CROP = 32, 24  # pixels: what there is, and what the network sees of it
+random = tf.compat.v2.image  # has the stateless functions
+SIZE, CROP = 32, 24  # pixels: of an image, and of the part that the network sees
 CLASSES = 10
 
 
 def check(flags) -> None:
-    """What the flags of this example must be; one sentence otherwise."""
+    """Ends the process with one sentence if a flag of this example has a bad value."""
     for name in ("batch_size", "log_frequency", "decay_steps"):
         if getattr(flags, name) < 1:
             fail(f"--{name} {getattr(flags, name)}: must be 1 or more here")
@@ -24,9 +24,9 @@ def check(flags) -> None:
 
 
 def fetch(task, server: tf.train.Server) -> None:
-    """CIFAR-10 on this machine: the chief downloads and extracts it, the others wait for it.
+    """Fetches CIFAR-10: the chief downloads and extracts it while the others wait.
 
-    Under `run.sh` this has happened before. A worker on another machine then fetches its own copy.
+    `run.sh` has already done this. Afterwards a worker on another machine fetches its own copy.
     """
     flags, place = task.flags, cifar10.folder()
     if flags.data != "cifar10" or (place.is_dir() and not task.is_chief):
@@ -41,7 +41,7 @@ def fetch(task, server: tf.train.Server) -> None:
                 gate.open(session)
             else:
                 gate.wait(session, "worker 0 (the chief) with the data", flags.timeout)
-    cifar10.fetch(flags)  # here already on this machine; another machine gets its own copy
+    cifar10.fetch(flags)  # no download on this machine; another machine gets its own copy
 
 
 def load(flags, part: str, worker: int = 0, workers: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -50,8 +50,8 @@ def load(flags, part: str, worker: int = 0, workers: int = 1) -> tuple[np.ndarra
     Args:
         flags: the command line.
         part: `train` or `test`.
-        worker: whose shard: examples worker, worker + workers, worker + 2 workers, ...
-        workers: how many share the set.
+        worker: the shard: examples worker, worker + workers, worker + 2 workers, ...
+        workers: how many workers share the set.
 
     Returns:
         Images [examples, 32, 32, 3], bytes, and labels [examples], int64.
@@ -64,8 +64,8 @@ def load(flags, part: str, worker: int = 0, workers: int = 1) -> tuple[np.ndarra
 
 
 def framed(x: np.ndarray) -> np.ndarray:
-    """Digits [examples, 8, 8] in [0, 1] as images: 3 x 3 pixels for each, in a black frame, so that
-    a crop shows all of a digit, or nearly all."""
+    """Digits [examples, 8, 8] in [0, 1] as images: each pixel becomes 3 x 3, in a black frame, so
+    that a crop shows all or nearly all of a digit."""
     x = np.rint(255 * x).astype(np.uint8).repeat(3, axis=1).repeat(3, axis=2)
     edge = (SIZE - x.shape[1]) // 2
     x = np.pad(x, [(0, 0), (edge, edge), (edge, edge)])
@@ -82,11 +82,11 @@ def synthetic(seed: int, part: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def distorted(image: tf.Tensor, seed) -> tf.Tensor:
-    """One image for training: crop, flip, brightness, contrast at random, then standardised.
+    """One image for training: random crop, flip, brightness and contrast, then standardised.
 
     Args:
         image: [32, 32, 3], bytes.
-        seed: two integers; the same ones make the same image again.
+        seed: two integers; the same seed gives the same image.
 
     Returns:
         [24, 24, 3], floats of mean 0 and variance 1.
@@ -108,26 +108,26 @@ def central(x: tf.Tensor) -> tf.Tensor:
 
 
 def sized(x: tf.Tensor, flags) -> tf.Tensor:
-    """Images as large as `--model` wants them: Xception's are enlarged to `--image_size`."""
+    """Images in the size that `--model` needs: for Xception, enlarged to `--image_size`."""
     if flags.model == "xception":
         x = tf.image.resize(x, [flags.image_size, flags.image_size])
     return x
 
 
 def batches(flags, worker: int, workers: int):
-    """This worker's shard as a `tf.data` pipeline; every epoch has a new order and distortions.
+    """This worker's shard as a `tf.data` pipeline; every epoch has a new order and new distortions.
 
-    Several threads distort images while the network computes, and finished batches lie ready.
+    Several threads distort images while the network computes, and keep finished batches ready.
 
     Returns:
-        A function without arguments that makes the tensors of a fresh batch, x [batch, size, size,
-        3] and labels [batch].
+        A function without arguments that returns the tensors of a fresh batch, x [batch, size,
+        size, 3] and labels [batch].
     """
     all_x, all_labels = load(flags, "train", worker, workers)
     threads = max(2, cluster.cores() // workers)
     seed = flags.seed + 1000 * worker
 
-    def chosen(numbers):  # by a function in this process: a constant would travel in the graph
+    def chosen(numbers):  # a function in this process: a constant would travel with the graph
         x, labels = tf.numpy_function(
             lambda k: (all_x[k], all_labels[k]), [numbers], [tf.uint8, tf.int64]
         )
@@ -139,7 +139,7 @@ def batches(flags, worker: int, workers: int):
 
     numbers = tf.data.Dataset.range(len(all_labels))
     numbers = numbers.shuffle(len(all_labels), seed, reshuffle_each_iteration=True).repeat()
-    # NumPy is called once for each batch, not for each image.
+    # NumPy is called once per batch, not once per image.
     examples = numbers.batch(flags.batch_size).map(chosen).unbatch().enumerate()
     ready = examples.map(one, threads).batch(flags.batch_size, drop_remainder=True)
     return data.pipeline(ready, flags, worker, threads)

@@ -1,6 +1,6 @@
-"""One task, started by hand: `python main.py --job_name=worker --task_index=0 [flags]`.
+"""Starts one task by hand: `python main.py --job_name=worker --task_index=0 [flags]`.
 
-`--job_name` and `--scheme` choose the script; it gets all flags.
+`--job_name` and `--scheme` choose the script, which gets all flags.
 """
 
 import argparse
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 here = Path(__file__).resolve().parent
-sys.path.insert(1, str(here.parent))  # common/ lies beside this folder
+sys.path.insert(1, str(here.parent))  # common/ is next to this folder
 
 parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
 parser.add_argument("--job_name", default="worker")

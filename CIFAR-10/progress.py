@@ -8,7 +8,7 @@ from common.training import measure
 
 
 def timed(next_batch):
-    """A fresh batch, with clocks in the graph right before and right after it is taken.
+    """A fresh batch, with a clock in the graph right before and right after it.
 
     Returns:
         x, labels, and the seconds that this worker has waited for batches so far.
@@ -24,14 +24,14 @@ def timed(next_batch):
 
 
 class Progress(tf.train.SessionRunHook):
-    """Prints a line whenever `--log_frequency` more updates have been made, by all workers."""
+    """Prints a line after every `--log_frequency` updates by all workers."""
 
     def __init__(self, task, number: tf.Tensor, loss: tf.Tensor, waited: tf.Tensor):
         self._flags, self._name = task.flags, f"[{task.name}]"
         self._fetches = {"number": number, "loss": loss, "waited": waited}
 
     def after_create_session(self, session, coord):
-        self._first = self._last = None  # a new session counts from zero
+        self._first = self._last = None  # a new session starts from zero
 
     def before_run(self, run_context):
         return tf.train.SessionRunArgs(self._fetches)
@@ -39,7 +39,7 @@ class Progress(tf.train.SessionRunHook):
     def after_run(self, run_context, run_values):
         found = run_values.results
         now, step = (time.monotonic(), found["waited"]), int(found["number"]) + 1
-        if self._first is None:  # the first step also sets up the graph: counted from its end
+        if self._first is None:  # the first step also sets up the graph: count from its end
             self._first = self._last = self._newest = *now, 0, step
             return
         batches = self._newest[2] + self._flags.steps_per_execution
@@ -47,7 +47,7 @@ class Progress(tf.train.SessionRunHook):
         every = self._flags.log_frequency
         if step // every > self._last[3] // every:
             spent = [new - old for new, old in zip(self._newest, self._last)][:3]
-            # run.sh shows lines that begin with "> " on its screen, too.
+            # run.sh also shows lines that begin with "> " on its screen.
             print(f"> {self._name} step {step}  loss {found['loss']:.4g}  {self._text(*spent)}",
                   flush=True)  # fmt: skip
             self._last = self._newest

@@ -2,13 +2,13 @@
 
 Each worker repeats:
 
-    wait   for a token: the count of updates so far; if several have come, it takes the newest
+    wait   for a token: the count of updates so far; if several are queued, take the newest
     pull   w <- w~
            g_k = gradient of loss and weight decay on a fresh mini-batch of distorted images, at w
            s_k = the batch's mean and variance at each batch normalisation (Xception)
     push   g_k and s_k, together with the token
 
-The chief (worker 0) has a thread that repeats one round: it gathers what all n workers pushed; then
+A thread of the chief (worker 0) repeats one round: it gathers all n workers' pushes, then updates:
 
     w~ <- w~ - eta_t / n sum_k g_k             eta_t falls to a tenth every --decay_steps updates
     average <- a average + (1 - a) w~          the parameters for evaluation
@@ -19,12 +19,12 @@ and every worker gets a token, the new count.
 
 import os
 
-os.environ["TF_ENABLE_ONEDNN_OPTS"] = "1"  # faster convolutions; common/ would switch it off
+os.environ["TF_ENABLE_ONEDNN_OPTS"] = "1"  # faster convolutions; common/ would disable it
 from common import cluster, copies, session  # import first: quiet start-up
 from common.training.rounds import Rounds
 import tensorflow.compat.v1 as tf
 
-import cnn  # beside this file, as are the next five
+import cnn  # in this folder, as are the next five
 import evaluation
 import images
 import progress
@@ -37,17 +37,17 @@ DEFAULTS = {
     "ps": 1,
     "steps": 500,
     "learning_rate": 0.1,
-    "decay_steps": 400,  # the rate falls to a tenth every this many updates
+    "decay_steps": 400,  # the rate falls to a tenth after this many updates
     "data": ("cifar10", "digits", "synthetic"),
     "model": ("cnn", "xception"),
-    "width": 0.25,  # of xception: how many channels, compared with the paper
-    "image_size": 71,  # of xception: its images are enlarged to so many pixels
+    "width": 0.25,  # xception: channels relative to the paper
+    "image_size": 71,  # xception: images are enlarged to this many pixels
     "scheme": ("synchronous",),
-    "log_frequency": 50,  # updates between two lines
+    "log_frequency": 50,  # updates between two printed lines
 }
 
 # 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
-tf.disable_eager_execution()  # graphs and sessions; the main README says why
+tf.disable_eager_execution()  # use graphs and sessions; the main README says why
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 images.check(flags)
@@ -57,12 +57,12 @@ network = {"cnn": cnn, "xception": xception}[flags.model]
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 images.fetch(task, server)  # the chief downloads the data, once; the others wait
 
-# 3. Parameters w~, moving statistics, and global_step, the count of the updates: on the ps.
+# 3. Parameters w~, moving statistics, and global_step, which counts the updates: on the ps.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params, moving = network.create(flags, images.CLASSES)
     global_step = tf.train.get_or_create_global_step()
 
-# Queues on the ps: workers wait there for tokens, and a thread of the chief for what they push.
+# Queues on the ps: workers wait there for tokens, and the chief's thread for what they push.
 rounds = Rounds(task, [*params, *moving], global_step)
 
 with tf.device(task.device):
@@ -72,7 +72,7 @@ with tf.device(task.device):
 
     # 5. The scheme. Wait for a token: the count of updates so far. Then pull: w <- w~
     token = rounds.wait()
-    w, _ = copies.pull(params, global_step, after=token)  # _: the token, again
+    w, _ = copies.pull(params, global_step, after=token)  # _: the token again
     logits, statistics = network.predict(w, x)
     loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)  # the mean of the batch
     grads = tf.gradients(loss + network.weight_decay(w), w)
@@ -80,9 +80,9 @@ with tf.device(task.device):
     step = rounds.push([*grads, *statistics], token)
 
 # The update, of the means over all workers.
-# First global_step grows by 1 (number: its value before); last, each worker gets the new count,
-# number + 1, as its next token; at --steps there is none, and the loops end. All workers build this
-# part of the graph; only the chief's thread runs it, once per round.
+# First, next_update adds 1 to global_step (number: the value before). Last, release gives each
+# worker the new count, number + 1, as its next token; at --steps it gives none, and the loops end.
+# All workers build this part of the graph, but only the chief's thread runs it, once per round.
 total = rounds.gather(flags.workers)  # the sums over all workers
 with tf.device(global_step.device):
     mean = [t / flags.workers for t in total]

@@ -12,34 +12,34 @@ Each worker repeats this, without waiting for the others:
 
 import os
 
-os.environ["TF_ENABLE_ONEDNN_OPTS"] = "1"  # faster convolutions; common/ would switch it off
+os.environ["TF_ENABLE_ONEDNN_OPTS"] = "1"  # faster convolutions; common/ would disable it
 from common import cluster, copies, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-import cnn  # beside this file, as are the next five
+import cnn  # in this folder, as are the next five
 import evaluation
 import images
 import progress
 import update
 import xception
 
-# Flags and their defaults (--help lists all). --steps: updates by all workers together.
+# Flags and their defaults (--help lists all). --steps: total updates by all workers.
 DEFAULTS = {
     "workers": 2,
     "ps": 1,
     "steps": 500,
     "learning_rate": 0.1,
-    "decay_steps": 400,  # the rate falls to a tenth every this many updates
+    "decay_steps": 400,  # the rate falls to a tenth after this many updates
     "data": ("cifar10", "digits", "synthetic"),
     "model": ("cnn", "xception"),
-    "width": 0.25,  # of xception: how many channels, compared with the paper
-    "image_size": 71,  # of xception: its images are enlarged to so many pixels
+    "width": 0.25,  # xception: channels relative to the paper
+    "image_size": 71,  # xception: images are enlarged to this many pixels
     "scheme": ("asynchronous", "synchronous"),  # synchronous.py
-    "log_frequency": 50,  # updates between two lines
+    "log_frequency": 50,  # updates between two printed lines
 }
 
 # 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
-tf.disable_eager_execution()  # graphs and sessions; the main README says why
+tf.disable_eager_execution()  # use graphs and sessions; the main README says why
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 images.check(flags)
@@ -49,7 +49,7 @@ network = {"cnn": cnn, "xception": xception}[flags.model]
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 images.fetch(task, server)  # the chief downloads the data, once; the others wait
 
-# 3. Parameters w~, moving statistics, and global_step, the count of the updates: on the ps.
+# 3. Parameters w~, moving statistics, and global_step, which counts the updates: on the ps.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params, moving = network.create(flags, images.CLASSES)
     global_step = tf.train.get_or_create_global_step()
@@ -59,7 +59,7 @@ with tf.device(task.device):
     next_batch = images.batches(flags, worker=task.index, workers=flags.workers)
     x, labels, waited = progress.timed(next_batch)
 
-    # 5. The scheme. Pull w <- w~; pulled_at: global_step just before; staleness: number - pulled_at
+    # 5. The scheme. Pull w <- w~. pulled_at: global_step just before. Staleness: number - pulled_at
     w, pulled_at = copies.pull(params, global_step)
     logits, statistics = network.predict(w, x)
     loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)  # the mean of the batch
@@ -69,8 +69,8 @@ with tf.device(task.device):
 grads, statistics = arrived[: len(params)], arrived[len(params) :]
 
 # Push, once all have arrived.
-# First global_step grows by 1 (number: its value before), then the update below is applied. At
-# --steps it stays as it is: nothing is applied, and this worker's loop ends.
+# First, next_update adds 1 to global_step (number: the value before); then the update is applied.
+# Once global_step equals --steps, nothing is applied, and this worker's loop ends.
 with session.next_update(global_step, flags, after=arrived) as number:
     step, averages = update.apply(flags, number, params, grads, moving, statistics)
 

@@ -1,7 +1,7 @@
 """Xception (Chollet 2017, arXiv 1610.02357), as plain functions over a list of parameters.
 
-Keras layers keep their own variables, and in Keras 3 they do not build in the graphs of sessions.
-So a layer here is a few lines that take the next parameters of the list.
+Keras layers keep their own variables, and Keras 3 cannot build them in session graphs. So a layer
+here is a few lines that take the next parameters from the list.
 """
 
 import functools
@@ -11,18 +11,17 @@ import tensorflow.compat.v1 as tf
 
 DECAY = 1e-5  # of all filters and weights, as in the paper
 EPSILON = 1e-3  # of batch normalisation
-MIDDLE = 8  # how often the middle flow is repeated
+MIDDLE = 8  # repetitions of the middle flow
 
 
 def scaled(channels: int, width: float) -> int:
-    """So many channels times `--width`: a multiple of 8, at least 8."""
+    """`channels` times `--width`, rounded to a multiple of 8, at least 8."""
     return max(8, 8 * round(channels * width / 8))
 
 
 def shapes(classes: int, width: float = 1.0) -> tuple[list[tuple], list[int]]:
-    """The parameters, in the order in which `predict` takes them: their shapes, and the value at
-    which they start (None: at random). And the channels of each batch normalisation, which has two
-    moving statistics."""
+    """Shapes and initial values (None: random) of the parameters, in the order of `predict`; and
+    the channels of each batch normalisation, which has two moving statistics."""
     params, normalised = [], []
 
     def normalisation(channels):
@@ -55,8 +54,8 @@ def shapes(classes: int, width: float = 1.0) -> tuple[list[tuple], list[int]]:
 
 
 def create(flags, classes: int) -> tuple[list[tf.Variable], list[tf.Variable]]:
-    """Where the device scope puts them: the parameters; and the moving means and variances of the
-    batch normalisations, which are not trained."""
+    """The parameters, and the moving means and variances of the batch normalisations, which are not
+    trained. The device scope places them."""
     params, normalised = shapes(classes, flags.width)
 
     def start(i, shape, value):
@@ -79,13 +78,13 @@ def create(flags, classes: int) -> tuple[list[tf.Variable], list[tf.Variable]]:
 
 
 def predict(params: list, x: tf.Tensor, moving: list | None = None):
-    """The network's output and what its batch normalisations saw.
+    """The network's output and the statistics of its batch normalisations.
 
     Args:
         params: variables, or pulled copies of them.
         x: images, [batch, size, size, 3].
-        moving: means and variances to normalise with, in evaluation. Without them, in training,
-            each batch is normalised with its own.
+        moving: the means and variances for evaluation. Without them, as in training, each batch is
+            normalised with its own.
 
     Returns:
         [batch, classes], before the softmax; and the batch's mean and variance at each
@@ -135,5 +134,5 @@ def predict(params: list, x: tf.Tensor, moving: list | None = None):
 
 
 def weight_decay(params: list) -> tf.Tensor:
-    """What is added to the loss: it pulls filters and weights towards 0."""
+    """A term of the loss that pulls filters and weights towards 0."""
     return DECAY * tf.add_n([tf.nn.l2_loss(p) for p in params if p.shape.rank > 1])

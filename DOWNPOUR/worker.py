@@ -13,18 +13,18 @@ Section 4.1 and Algorithm 1, with n_fetch = n_push = T and adaptive local steps.
 from common import cluster, copies, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-# Flags and their defaults (--help lists all). --steps: updates by all workers together.
+# Flags and their defaults (--help lists all). --steps: total updates by all workers.
 DEFAULTS = {"workers": 2, "ps": 1, "steps": 400, "window": 10, "learning_rate": 0.05}
 
 # 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
-tf.disable_eager_execution()  # graphs and sessions; the main README says why
+tf.disable_eager_execution()  # use graphs and sessions; the main README says why
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 
 # 2. This task's server: the tasks talk to each other through their servers.
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
-# 3. Parameters w~ and global_step, the count of their updates: on the ps, shared by all workers.
+# 3. Parameters w~ and global_step, which counts their updates: on the ps, shared by all workers.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
@@ -33,7 +33,7 @@ with tf.device(task.device):
     # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. Pull w <- w~; pulled_at: global_step just before; staleness: number - pulled_at
+    # 5. The scheme. Pull w <- w~. pulled_at: global_step just before. Staleness: number - pulled_at
     pulled, pulled_at = copies.pull(params, global_step)
 
     # T local steps, g_t of a fresh batch at the local w, with this worker's own accumulator H:
@@ -56,8 +56,8 @@ with tf.device(task.device):
     arrived = copies.send(total, params)  # a = sum g_t
 
 # Push: G <- G + a^2, w~ <- w~ - eta a / sqrt(G), once the sums have arrived.
-# First global_step grows by 1 (number: its value before), then the update below is applied. At
-# --steps it stays as it is: nothing is applied, and this worker's loop ends.
+# First, next_update adds 1 to global_step (number: the value before); then the update is applied.
+# Once global_step equals --steps, nothing is applied, and this worker's loop ends.
 optimizer = tf.train.AdagradOptimizer(flags.learning_rate, initial_accumulator_value=0.1)
 with session.next_update(global_step, flags, after=arrived) as number:
     apply = optimizer.apply_gradients(zip(arrived, params))

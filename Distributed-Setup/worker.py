@@ -6,24 +6,24 @@ The worker repeats:
            g = gradient of the mean loss on a fresh mini-batch, at w
     push   w~ <- w~ - eta g                                                     # NEW:
 
-Each line marked NEW, or under such a mark, is as it is because of the distribution.
+Distribution adds or changes each line marked NEW, and each line below such a mark.
 """
 
 from common import cluster, copies, data, models, session  # NEW: copies of global parameters
 import tensorflow.compat.v1 as tf
 
-# Flags and their defaults (--help lists all). --steps: updates by all workers together.
+# Flags and their defaults (--help lists all). --steps: total updates by all workers.
 DEFAULTS = {"workers": 1, "ps": 1, "steps": 2000, "learning_rate": 0.2}  # NEW: one ps
 
 # 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
-tf.disable_eager_execution()  # graphs and sessions; the main README says why
+tf.disable_eager_execution()  # use graphs and sessions; the main README says why
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 
 # 2. This task's server: the tasks talk to each other through their servers.
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)  # NEW: mine
 
-# 3. Parameters w~ and global_step, the count of their updates: on the ps, shared by all workers.
+# 3. Parameters w~ and global_step, which counts their updates: on the ps, shared by all workers.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):  # NEW: not my own
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
@@ -32,20 +32,20 @@ with tf.device(task.device):  # NEW: this worker computes
     # 4. The data.
     next_batch = data.batches(flags)
 
-    # 5. The scheme. Pull w <- w~; pulled_at: global_step just before; staleness: number - pulled_at
+    # 5. The scheme. Pull w <- w~. pulled_at: global_step just before. Staleness: number - pulled_at
     w, pulled_at = copies.pull(params, global_step)  # NEW: one transfer from each ps
     loss, grads = models.gradients(flags.model, w, next_batch())  # NEW: at w
     arrived = copies.send(grads, params)  # NEW: one transfer to each ps
 
 # Push: w~ <- w~ - eta g, once the gradients have arrived.
-# First global_step grows by 1 (number: its value before), then the update below is applied. At
-# --steps it stays as it is: nothing is applied, and this worker's loop ends.
+# First, next_update adds 1 to global_step (number: the value before); then the update is applied.
+# Once global_step equals --steps, nothing is applied, and this worker's loop ends.
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
 with session.next_update(global_step, flags, after=arrived) as number:  # NEW: after they arrived
     step = optimizer.apply_gradients(zip(arrived, params))  # NEW: on the ps of each parameter
 
 # 6. The monitored session: worker 0 initialises w~, others wait; each step goes to the events file.
-# NEW: it runs in this server, and knows how many updates the pulled parameters held
+# NEW: it runs on this server, and pulled_at gives the staleness
 with session.training(task, server, step, loss=loss, number=number, pulled_at=pulled_at) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: pull, fresh batch, gradient, push

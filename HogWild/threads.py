@@ -12,16 +12,16 @@ import threading
 from common import cluster, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-# Flags and their defaults (--help lists all). --steps: updates by all threads together.
+# Flags and their defaults (--help lists all). --steps: total updates by all threads.
 DEFAULTS = {"ps": 0, "steps": 2000, "learning_rate": 0.2, "threads": 2}
 
-# 1. Who am I? Without a cluster: the only process.
-tf.disable_eager_execution()  # graphs and sessions; the main README says why
+# 1. Who am I? There is no cluster: this is the only process.
+tf.disable_eager_execution()  # use graphs and sessions; the main README says why
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 
-# 3. The parameters, and the count of their updates, in the memory that all threads share. Resource
-# variables, TensorFlow's usual kind, would take a lock for each dense update.
+# 3. The parameters, and global_step, which counts their updates: in memory shared by all threads.
+# Resource variables, TensorFlow's usual kind, would take a lock for each dense update.
 with tf.variable_scope("", use_resource=False):
     params = models.create(flags)
 global_step = tf.train.get_or_create_global_step()
@@ -44,14 +44,14 @@ def replica(k):
 
 replicas = [replica(k) for k in range(flags.threads)]
 
-# A thread that calls run computes its step itself, as far as possible.
+# Each thread that calls run computes its own step, as far as possible.
 task.config.inter_op_parallelism_threads = -1
 
-# 6. One session for all threads, with TensorFlow's standard hooks in the first of them.
+# 6. One session for all threads; the first thread runs TensorFlow's standard hooks.
 with session.training(task, None, **replicas[0], replicas=replicas[1:]) as sess:
     coordinator = tf.train.Coordinator()
 
-    # 7. The loop of thread k; the first to find --steps updates made stops the others.
+    # 7. The loop of thread k. The first thread that finds --steps updates done stops the others.
     def loop(k):
         with coordinator.stop_on_exception():
             while not (sess.should_stop() or coordinator.should_stop()):

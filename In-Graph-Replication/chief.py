@@ -11,9 +11,9 @@ It repeats, in one step of one session:
 from common import cluster, copies, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-from cost import Cost  # beside this file: measures what this one client has to do
+from cost import Cost  # in this folder: measures this client's work
 
-# Flags and their defaults (--help lists all). --steps: updates, each of all replicas' gradients.
+# Flags and their defaults (--help lists all). --steps: updates; each averages all replicas.
 DEFAULTS = {
     "workers": 2,
     "ps": 1,
@@ -23,7 +23,7 @@ DEFAULTS = {
 }
 
 # 1. Who am I? Flags or TF_CONFIG give the addresses of all tasks.
-tf.disable_eager_execution()  # graphs and sessions; the main README says why
+tf.disable_eager_execution()  # use graphs and sessions; the main README says why
 task = cluster.Task.from_flags("chief", DEFAULTS)
 flags = task.flags
 
@@ -31,23 +31,23 @@ flags = task.flags
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 cost = Cost(task)
 
-# 3. Parameters w~ and global_step, the count of their updates: on the ps, shared by all replicas.
+# 3. Parameters w~ and global_step, which counts their updates: on the ps, shared by all replicas.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
 
 
 def replica(k):
-    """Loss and gradient of replica k, computed on worker k."""
+    """The loss and gradient of replica k, computed on worker k."""
     # 4. Replica k of n gets examples k, k + n, k + 2n, ...; the chief has the data and sends them.
     with tf.device(task.device):
         next_batch = data.batches(flags, worker=k, workers=flags.workers)
         drawn = next_batch()
 
-    # 5. The scheme, on worker k: a copy of the parameters, and the gradient there
+    # 5. The scheme, on worker k: copy the parameters, compute the gradient there
     with tf.device(f"/job:worker/task:{k}"):
         batch = [tf.identity(part) for part in drawn]  # travels from the chief to worker k
-        # beside: the clock that starts "computing" also waits for the batch
+        # beside: "computing" starts once the batch has arrived, too
         w, pulled_at = copies.pull(params, global_step, beside=batch)
         loss, grads = models.gradients(flags.model, w, batch)
         sent = copies.send(grads, params)  # the same values, now on the ps
@@ -57,15 +57,15 @@ def replica(k):
 replicas = [replica(k) for k in range(flags.workers)]
 
 # w~ <- w~ - eta / n sum_k g_k, once the sums are there (after=total).
-# First global_step grows by 1 (number: its value before), then the update below is applied. At
-# --steps it stays as it is: nothing is applied, and the loop ends.
-with tf.device(lambda add: add.inputs[0].device):  # on the ps that holds the parameter
+# First, next_update adds 1 to global_step (number: the value before); then the update is applied.
+# Once global_step equals --steps, nothing is applied, and the loop ends.
+with tf.device(lambda add: add.inputs[0].device):  # on the parameter's ps
     total = [tf.add_n(g) for g in zip(*[each["sent"] for each in replicas])]  # sum_k g_k
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate / flags.workers)
 with session.next_update(global_step, flags, after=total) as number:
     step = optimizer.apply_gradients(zip(total, params))
 
-# 6. The monitored session: it initialises w~; each step goes to the events file of every replica.
+# 6. The monitored session: it initialises w~; each step goes to every replica's events file.
 replicas = [{"step": step, "number": number} | each for each in replicas]
 with cost, session.training(task, server, **replicas[0], replicas=replicas[1:]) as sess:
     while not sess.should_stop():  # 7. The loop

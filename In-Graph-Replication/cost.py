@@ -1,7 +1,7 @@
-"""What the one client of in-graph replication has to do: CPU time, bytes, the size of its graph.
+"""Measures the one client of in-graph replication: CPU time, bytes, the size of its graph.
 
-`with Cost(task) as cost`, made before the graph is; `cost.step()` after each call of the session.
-It leaves `client.json` in the results and a line on the screen.
+Create `Cost(task)` before the graph, enter it with `with`, and call `cost.step()` after each step.
+It writes `client.json` to the results and prints a line.
 """
 
 import json
@@ -16,13 +16,13 @@ import tensorflow.compat.v1 as tf
 
 from common.training import results
 
-SOON = 0.05  # seconds between two looks
+SOON = 0.05  # seconds between two measurements
 
 
 class Cost:
-    """Measures this process from the end of its first step on: what comes before is start-up.
+    """Measures this process from the end of its first step on: everything before is start-up.
 
-    Evaluations and checkpoints are included. With several threads, a step is one replica's.
+    Includes evaluations and checkpoints. With several threads, a step is one replica's.
     """
 
     def __init__(self, task):
@@ -32,7 +32,7 @@ class Cost:
         self._sockets: dict[str, tuple[int, int]] = {}
 
     def __enter__(self) -> "Cost":
-        """The graph is complete, apart from what `session.training` adds."""
+        """Called when the graph is complete, apart from what `session.training` adds."""
         self._built = time.process_time() - self._began
         return self
 
@@ -42,26 +42,26 @@ class Cost:
             if time.monotonic() > self._due:
                 self._due = time.monotonic() + SOON
                 found = time.perf_counter(), time.process_time(), *self._bytes()
-                self._looks[1:] = [(self._steps, *found)]  # the first one and the last one
+                self._looks[1:] = [(self._steps, *found)]  # the first and the last
 
     def _bytes(self) -> tuple[float, float]:
-        """Sent and received through this process's TCP sockets so far; NaN if only Linux knows."""
+        """Bytes sent and received by this process's TCP sockets so far; NaN except on Linux."""
         for link in Path("/proc/self/fd").glob("*"):
             try:
                 name = os.readlink(link)
                 if name.startswith("socket:"):
                     with socket.socket(fileno=os.dup(int(link.name))) as found:
                         info = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-                    # tcpi_bytes_acked and tcpi_bytes_received; a closed socket keeps its last ones
+                    # tcpi_bytes_acked and tcpi_bytes_received; closed sockets keep the last ones
                     self._sockets[name] = struct.unpack_from("QQ", info, 120)
-            except (OSError, struct.error):  # gone by now, or of another kind
+            except (OSError, struct.error):  # closed meanwhile, or not a TCP socket
                 continue
         if not self._sockets:
             return float("nan"), float("nan")
         return tuple(map(sum, zip(*self._sockets.values())))
 
     def __exit__(self, *exception) -> None:
-        # No last look here: the session has ended, with one more evaluation and checkpoint.
+        # Do not measure here: the session has ended, with one more evaluation and checkpoint.
         if exception[0] or not self._task.is_chief or len(self._looks) < 2:
             return
         first, last = self._looks[0], self._looks[-1]
@@ -86,4 +86,4 @@ class Cost:
         cpu, built = 1e3 * found["cpu_per_step"], found["build_seconds"]
         line = f"client: {cpu:.2f} ms of CPU and {through} per step; graph of {found['nodes']:,} "
         line += f"nodes, built in {built:.1f} s of CPU"
-        print(f"> {line}", flush=True)  # what begins with "> " is also shown by run.sh
+        print(f"> {line}", flush=True)  # run.sh also shows lines that begin with "> "

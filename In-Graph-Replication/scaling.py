@@ -1,4 +1,4 @@
-"""What one client has to do for 1 to 8 replicas; and one of several clients, for comparison.
+"""Measures the work of one client for 1 to 8 replicas and, as a control, that of one of several.
 
 `.venv/bin/python In-Graph-Replication/scaling.py [--steps N]`; about eight minutes on two cores.
 """
@@ -14,17 +14,17 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-RUNS = 3  # of each row, in turn; the table has the median, and in brackets the range
+RUNS = 3  # of each row, in turn; the table shows the median, and the range in brackets
 CONTROL = "Synchronous-SGD"
 ROWS = [("averaged", 1), ("averaged", 2), ("averaged", 4), ("averaged", 8), ("threads", 8),
         (CONTROL, 2), (CONTROL, 8)]  # fmt: skip
-PROBES = {  # what measures a client of the control, in a copy of its script
+PROBES = {  # replacements that make a copy of the control's script measure itself
     "import tensorflow.compat.v1 as tf\n": "import tensorflow.compat.v1 as tf\nimport cost\n",
     "# 3. Parameters": "cost = cost.Cost(task)\n# 3. Parameters",
     "with session.training(": "with cost, session.training(",
     "        sess.run(step)": "        sess.run(step), cost.step()",
 }
-COLUMNS = {  # title: key, factor, format, and whether the range is shown
+COLUMNS = {  # title: key, factor, format, whether to show the range
     "replicas": ("replicas", 1, "{:.0f}", False),
     "operations": ("nodes", 1, "{:,.0f}", False),
     "graph kB": ("graph_bytes", 1e-3, "{:,.0f}", False),
@@ -37,7 +37,7 @@ COLUMNS = {  # title: key, factor, format, and whether the range is shown
 
 
 def measured(folder: Path, name: str, workers: int, steps: int) -> dict:
-    """`client.json` of a run, its examples per second, and the client's CPU time per mini-batch."""
+    """A run's `client.json`, its examples per second, and the client's CPU time per mini-batch."""
     flags = ["--mode", name] if folder == HERE else []
     with tempfile.TemporaryDirectory() as results:
         command = ["bash", folder / "run.sh", "--plain", "--workers", workers, "--steps", steps,
@@ -49,13 +49,13 @@ def measured(folder: Path, name: str, workers: int, steps: int) -> dict:
         found, summary = (
             json.loads(Path(results, file).read_text()) for file in ("client.json", "summary.json")
         )
-    batches = workers if name == "averaged" else 1  # of one step of this client
+    batches = workers if name == "averaged" else 1  # per step of this client
     return found | {"cpu_per_batch": found["cpu_per_step"] / batches,
                     "examples_per_second": summary["examples_per_second"]}  # fmt: skip
 
 
 def control(scratch: Path) -> Path:
-    """A copy of Synchronous-SGD in which the chief, worker 0, measures itself too."""
+    """A copy of Synchronous-SGD in which the chief, worker 0, also measures itself."""
     for name in ("common", CONTROL):
         shutil.copytree(HERE.parent / name, scratch / name,
                         ignore=shutil.ignore_patterns("results", "__pycache__"))  # fmt: skip
@@ -70,7 +70,7 @@ def control(scratch: Path) -> Path:
 
 
 def row(name: str, runs: list[dict]) -> list[str]:
-    """The cells of the table."""
+    """One row of the table."""
     cells = [name]
     for key, factor, form, ranged in COLUMNS.values():
         values = [run[key] for run in runs]

@@ -12,13 +12,13 @@ import threading
 from common import cluster, copies, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-from cost import Cost  # beside this file: measures what this one client has to do
+from cost import Cost  # in this folder: measures this client's work
 
-# Flags and their defaults (--help lists all). --steps: updates by all replicas together.
+# Flags and their defaults (--help lists all). --steps: total updates by all replicas.
 DEFAULTS = {"workers": 2, "ps": 1, "steps": 1000, "learning_rate": 0.2, "mode": ("threads",)}
 
 # 1. Who am I? Flags or TF_CONFIG give the addresses of all tasks.
-tf.disable_eager_execution()  # graphs and sessions; the main README says why
+tf.disable_eager_execution()  # use graphs and sessions; the main README says why
 task = cluster.Task.from_flags("chief", DEFAULTS)
 flags = task.flags
 
@@ -26,7 +26,7 @@ flags = task.flags
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 cost = Cost(task)
 
-# 3. Parameters w~ and global_step, the count of their updates: on the ps, shared by all replicas.
+# 3. Parameters w~ and global_step, which counts their updates: on the ps, shared by all replicas.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
@@ -40,10 +40,10 @@ def replica(k):
         next_batch = data.batches(flags, worker=k, workers=flags.workers)
         drawn = next_batch()
 
-    # 5. The scheme, on worker k. Pull: w <- w~, and the gradient there
+    # 5. The scheme, on worker k. Pull w <- w~, and compute the gradient there
     with tf.device(f"/job:worker/task:{k}"):
         batch = [tf.identity(part) for part in drawn]  # travels from the chief to worker k
-        # beside: the clock that starts "computing" also waits for the batch
+        # beside: "computing" starts once the batch has arrived, too
         w, pulled_at = copies.pull(params, global_step, beside=batch)
         loss, grads = models.gradients(flags.model, w, batch)
         arrived = copies.send(grads, params)  # the same values, now on the ps
@@ -56,11 +56,11 @@ def replica(k):
 
 replicas = [replica(k) for k in range(flags.workers)]
 
-# 6. One session for all threads, with TensorFlow's standard hooks in the first of them.
+# 6. One session for all threads; the first thread runs TensorFlow's standard hooks.
 with cost, session.training(task, server, **replicas[0], replicas=replicas[1:]) as sess:
     coordinator = tf.train.Coordinator()
 
-    # 7. The loop of thread k; the first to find --steps updates made stops the others.
+    # 7. The loop of thread k. The first thread that finds --steps updates done stops the others.
     def loop(k):
         with coordinator.stop_on_exception():
             while not (sess.should_stop() or coordinator.should_stop()):

@@ -1,18 +1,18 @@
-"""Model parallelism by layer: one network, cut between its layers into a stage for each worker.
+"""Model parallelism by layer: one network, cut between its layers into one stage per worker.
 
 One step, with the batch in m micro-batches (--micro_batches) and p stages, stage s on worker s:
 
     pull      w_s <- w~_s, the parameters of its layers
     forward   h_0 = x; for s = 0 .. p - 1:  h_{s+1} = f_s(h_s; w_s), which goes to worker s + 1
     backward  for s = p - 1 .. 0:  g_s = dL/dw_s, and d_s = dL/dh_s, which goes to worker s - 1
-    push      w~_s <- w~_s - eta g_s, with the sum g_s of all micro-batches
+    push      w~_s <- w~_s - eta g_s, where g_s is summed over all micro-batches
 """
 
 from common import cluster, copies, data, session  # import first: quiet start-up
 from common.training import measure
 import tensorflow.compat.v1 as tf
 
-import network  # beside this file, as is watch
+import network  # in this folder, as is watch
 import watch
 
 # Flags and their defaults (--help lists all). --split units: see units.py.
@@ -29,17 +29,17 @@ DEFAULTS = {
 }
 
 # 1. Who am I? Flags or TF_CONFIG give the addresses of all tasks.
-tf.disable_eager_execution()  # graphs and sessions; the main README says why
+tf.disable_eager_execution()  # use graphs and sessions; the main README says why
 task = cluster.Task.from_flags("chief", DEFAULTS)
 flags = task.flags
 network.check(flags)
-stages = network.stages(flags)  # the layers of each: [[0, 1], [2, 3]] with two workers
+stages = network.stages(flags)  # each stage's layers: [[0, 1], [2, 3]] with two workers
 p, m = len(stages), flags.micro_batches
 
 # 2. This task's server: the tasks talk to each other through their servers.
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
-# 3. Parameters w~ and global_step, the count of their updates: each stage's on a ps, in turn.
+# 3. Parameters w~ and global_step, which counts their updates: the stages are spread over the ps.
 with tf.device("/job:ps/task:0"):
     global_step = tf.train.get_or_create_global_step()
 params = []
@@ -47,8 +47,8 @@ for s, layers in enumerate(stages):
     with tf.device(f"/job:ps/task:{s % flags.ps}"):
         params.append([param for layer in layers for param in network.create(flags, layer)])
 
-# 4. The data: this process has it, and sends micro-batches: examples to the first worker, labels to
-# the last one.
+# 4. The data: this process has it. It sends examples to the first worker and labels to the last, in
+# micro-batches.
 with tf.device(task.device):
     x, labels = data.batches(flags)()
     examples = labels.shape[0]
@@ -62,18 +62,18 @@ for s in range(p):
 
 # Forward: micro-batch i passes through stage s once it has arrived and micro-batch i - 1 is done.
 h, out, clocks = {}, {}, {}
-before = list(w)  # what worker s has to have done before its next micro-batch
+before = list(w)  # what worker s must have finished before its next micro-batch
 for s in range(p):
     with tf.device(f"/job:worker/task:{s}"):
         for i in range(m):
-            h[s, i] = tf.identity(out[s - 1, i] if s else x[i])  # it arrives on this worker
+            h[s, i] = tf.identity(out[s - 1, i] if s else x[i])  # arrives on this worker
             began = measure.now([h[s, i], *before[s]])
             with tf.control_dependencies([began]):
                 out[s, i] = network.forward(w[s], h[s, i], last=s == p - 1)
             before[s] = [measure.now([out[s, i]])]
             clocks["forward", s, i] = began, *before[s]
 
-# The loss: the mean over the batch is a sum of the micro-batches' shares; d: its gradient.
+# The loss: the mean over the batch, as a sum of the micro-batches' shares. d: its gradient.
 d = {}
 with tf.device(f"/job:worker/task:{p - 1}"):
     shares = [network.loss(out[p - 1, i], labels[i]) / examples for i in range(m)]
@@ -86,7 +86,7 @@ grads = [None] * p
 for s in reversed(range(p)):
     with tf.device(f"/job:worker/task:{s}"):
         for i in reversed(range(m)):
-            d_out = tf.identity(d[s + 1, i])  # it arrives on this worker
+            d_out = tf.identity(d[s + 1, i])  # arrives on this worker
             began = measure.now([d_out, *before[s]])
             with tf.control_dependencies([began]):
                 *g, d[s, i] = tf.gradients(out[s, i], [*w[s], h[s, i]], d_out)
@@ -103,7 +103,7 @@ optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
 with session.next_update(global_step, flags, after=arrived) as number:
     step = optimizer.apply_gradients(zip(arrived, tf.nest.flatten(params)))
 
-# 6. The monitored session: it notes each step, and what watch.py sees of it.
+# 6. The monitored session: it logs each step, and the hooks of watch.py measure it.
 with session.training(
     task, server, step, loss=loss, number=number, pulled_at=pulled_at[0],
     evaluate=network.evaluate, hooks=watch.hooks(flags, clocks),

@@ -1,4 +1,4 @@
-"""What a split costs, and what micro-batches win back: run by `costs.sh`, used by the notebook.
+"""Measures what a split costs and micro-batches regain. Run by `costs.sh`, used by the notebook.
 
 It runs this folder with both splits, with one worker, and with more and more micro-batches. It
 prints what travelled and how long the workers were idle, and draws `pipeline.png`.
@@ -19,15 +19,15 @@ from common import datasets
 from common.launch import plots
 
 HERE = Path(__file__).resolve().parent
-LARGE = ("--hidden", 1000, "--batch_size", 1024)  # parts take tens of milliseconds
+LARGE = ("--hidden", 1000, "--batch_size", 1024)  # each part takes tens of milliseconds
 MICRO_BATCHES, RUNS = (1, 2, 4, 8), 3
-FIRST = 10  # steps left out: they are slower, and watch.py looks into some of them
-SCALAR = 8  # bytes: clocks, counts and the loss have no more
+FIRST = 10  # steps left out: they are slower, and watch.py traces some of them
+SCALAR = 8  # bytes: the most that a clock, a count or the loss has
 
 
 def travelled(folder: Path) -> tuple[dict[tuple[str, str], int], int]:
-    """Bytes of one step of a run, as the servers saw them: (from, to) -> bytes, and those of all
-    scalars together."""
+    """Bytes of one step of a run, as measured by the servers: (from, to) -> bytes, and the total of
+    all scalars."""
     sent, scalars = collections.Counter(), 0
     for source, target, size in json.loads((folder / "transfers.json").read_text()):
         if size > SCALAR:
@@ -38,7 +38,7 @@ def travelled(folder: Path) -> tuple[dict[tuple[str, str], int], int]:
 
 
 def on_paper(flags: dict) -> dict[tuple[str, str], int]:
-    """The same, calculated from the sizes of the layers: 4 bytes for a number, 8 for a label."""
+    """The same, calculated from the layer sizes: 4 bytes per number, 8 per label."""
     example, classes, _ = datasets.KNOWN[flags["data"]]
     n, ps, batch, h = (flags[name] for name in ("workers", "ps", "batch_size", "hidden"))
     widths = [np.prod(example), h, h, h, classes]
@@ -71,8 +71,8 @@ def on_paper(flags: dict) -> dict[tuple[str, str], int]:
 
 
 def steps(folder: Path) -> list[list]:
-    """For each step what the clocks say: [`forward` or `backward`, worker, micro-batch, begin, end]
-    of each part; without the `FIRST` steps."""
+    """The clocks of each step: [`forward` or `backward`, worker, micro-batch, begin, end] of each
+    part; without the first `FIRST` steps."""
     lines = (folder / "clocks.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines[FIRST:]]
 
@@ -83,18 +83,18 @@ def span(step: list) -> float:
 
 
 def busy(step: list) -> float:
-    """Seconds in which a worker computes a part of a step, the mean of the workers."""
+    """Seconds that a worker spends computing in a step, averaged over the workers."""
     return sum(end - begin for *_, begin, end in step) / len({part[1] for part in step})
 
 
 def bubble(step: list) -> float:
-    """The share of all workers' time, in `span`, in which they have no part to compute."""
+    """The share of `span` in which workers are idle, averaged over the workers."""
     return 1 - busy(step) / span(step)
 
 
 def draw(axes, step: list, title: str, length: float) -> None:
-    """A lane for each worker: what it computes when, in a step; the axis is `length` seconds. A
-    part is named by its micro-batch, if there is room."""
+    """Draws one step, a lane per worker, on an axis of `length` seconds. Each part shows its
+    micro-batch, if there is room."""
     began = min(part[3] for part in step)
     workers = sorted({part[1] for part in step})
     for k in workers:
@@ -114,14 +114,14 @@ def draw(axes, step: list, title: str, length: float) -> None:
 
 
 def typical(folders: list[Path]) -> list:
-    """The step of some runs that is nearest to the medians of the idle share and of the length."""
+    """The step of these runs that is nearest to the medians of idle share and length."""
     found = [step for folder in folders for step in steps(folder)]
     middle = {f: statistics.median(map(f, found)) for f in (bubble, span)}
     return min(found, key=lambda step: sum(abs(f(step) / middle[f] - 1) for f in middle))
 
 
 def pipelines(folders: dict[int, list[Path]]) -> plt.Figure:
-    """A typical step for each number of micro-batches, on one scale, from their runs."""
+    """A typical step for each number of micro-batches, all on the same scale."""
     chosen = {m: typical(runs) for m, runs in folders.items()}
     figure, panels = plt.subplots(len(chosen), 1, figsize=(9, 1.3 * len(chosen) + 0.5),
                                   layout="constrained", sharex=True)  # fmt: skip
@@ -137,7 +137,7 @@ def pipelines(folders: dict[int, list[Path]]) -> plt.Figure:
 
 
 def run(where: Path, *flags) -> Path:
-    """Runs this folder to its end; returns its results folder, `where`."""
+    """Runs this example to its end; returns its results folder, `where`."""
     command = ["bash", HERE / "run.sh", "--plain", "--results", where, *flags]
     done = subprocess.run([*map(str, command)], capture_output=True, text=True)
     if done.returncode:
@@ -150,7 +150,7 @@ def flags_of(folder: Path) -> dict:
 
 
 def bytes_table(runs: dict[str, Path]) -> str:
-    """What travels in one step from task to task, measured and on paper; a column for each run."""
+    """Bytes from task to task in one step, measured and on paper; a column for each run."""
     columns = [(*travelled(folder), on_paper(flags_of(folder))) for folder in runs.values()]
     pairs = sorted({ends for sent, _, paper in columns for ends in (*sent, *paper)})
 
@@ -177,8 +177,8 @@ def bytes_table(runs: dict[str, Path]) -> str:
 
 
 def pipeline_table(folders: dict[int, list[Path]]) -> str:
-    """Times of the runs with each number of micro-batches, beside GPipe's formula: medians over a
-    run's steps; of several runs the median one, and in brackets the lowest and the highest."""
+    """Times for each number of micro-batches, beside GPipe's formula: the median of a run's steps;
+    for several runs, the median run, with the lowest and highest in brackets."""
 
     def cell(runs: list[Path], of, form: str) -> str:
         values = sorted(statistics.median(map(of, steps(folder))) for folder in runs)

@@ -12,21 +12,21 @@ PAIRS = LAYERS // 2
 
 
 def sizes(flags) -> list[int]:
-    """How wide the network is before layer 0, 1, 2 and 3, and at its end."""
+    """The width of the input of each layer, and of the output."""
     example, classes, _ = datasets.describe(flags)
     return [math.prod(example), *[flags.hidden] * (LAYERS - 1), classes]
 
 
 def start(flags, layer: int) -> tf.Tensor:
-    """The initial weights [from, to] of a layer, the same in every split: He's normal ones
-    (arXiv 1502.01852). Biases start at zero."""
+    """The initial weights [from, to] of a layer, the same for every split: He's normal
+    initialisation (arXiv 1502.01852). Biases start at zero."""
     inputs, outputs = sizes(flags)[layer : layer + 2]
     noise = tf.random.stateless_normal([inputs, outputs], seed=[flags.seed, layer])
     return math.sqrt(2 / inputs) * noise
 
 
 def create(flags, layer: int) -> list[tf.Variable]:
-    """Weights and biases of a layer, where the device scope puts them."""
+    """The weights and biases of a layer, placed by the device scope."""
     outputs = sizes(flags)[layer + 1]
     return [
         tf.Variable(lambda: start(flags, layer), name=f"weights_{layer}"),
@@ -35,12 +35,12 @@ def create(flags, layer: int) -> list[tf.Variable]:
 
 
 def forward(params: list, h: tf.Tensor, last: bool) -> tf.Tensor:
-    """Some layers, one after the other, each with a ReLU at its end.
+    """Consecutive layers, each with a ReLU at its end.
 
     Args:
         params: weights and biases of these layers.
-        h: what goes into the first of them, [batch, from].
-        last: whether the network ends with them: then the last one has no ReLU.
+        h: the input of the first layer, [batch, from].
+        last: whether the network ends with these layers: the last one then has no ReLU.
     """
     for i in range(0, len(params), 2):
         h = tf.matmul(h, params[i]) + params[i + 1]
@@ -50,7 +50,7 @@ def forward(params: list, h: tf.Tensor, last: bool) -> tf.Tensor:
 
 
 def loss(output: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """The softmax cross-entropy, summed up over the examples: a scalar."""
+    """The softmax cross-entropy, summed over the examples: a scalar."""
     return tf.reduce_sum(_losses(output, labels))
 
 
@@ -59,7 +59,7 @@ def _losses(output, labels):
 
 
 def evaluate(params: list, x: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
-    """What is measured of each test example, [batch] each, with the network in one piece."""
+    """The measures of each test example, [batch] each, from the unsplit network."""
     return _measures(forward(params, flat(x), last=True), labels)
 
 
@@ -73,7 +73,7 @@ def flat(x: tf.Tensor) -> tf.Tensor:
 
 
 def check(flags) -> None:
-    """What fits together; otherwise it ends the process with one sentence."""
+    """Ends the process with one sentence if flags are invalid or do not fit together."""
     size = flags.batch_size or datasets.describe(flags).size
     if flags.split == "units" and flags.micro_batches != 1:
         fail("--micro_batches: with --split units all workers compute at once, leave it out")
@@ -90,12 +90,12 @@ def check(flags) -> None:
 
 
 def stages(flags) -> list[list[int]]:
-    """Which layers each worker has: neighbours, as equally many as possible."""
+    """The layers of each worker: consecutive, and as evenly divided as possible."""
     return [part.tolist() for part in np.array_split(range(LAYERS), flags.workers)]
 
 
 def micro_batches(flags, x: tf.Tensor, labels: tf.Tensor) -> tuple[list, list]:
-    """A batch in `--micro_batches` parts, as equally large as possible; images become rows."""
+    """A batch in `--micro_batches` parts of nearly equal size; images become rows."""
     sizes = [len(part) for part in np.array_split(range(labels.shape[0]), flags.micro_batches)]
     return tf.split(flat(x), sizes), tf.split(labels, sizes)
 
@@ -104,13 +104,13 @@ def micro_batches(flags, x: tf.Tensor, labels: tf.Tensor) -> tuple[list, list]:
 
 
 def units(flags, k: int) -> slice:
-    """Worker k's part of the units between the two layers of a pair: neighbours."""
+    """Worker k's units between the two layers of a pair: a contiguous slice."""
     cuts = [flags.hidden * k // flags.workers for k in range(flags.workers + 1)]
     return slice(cuts[k], cuts[k + 1])
 
 
 def create_units(flags, k: int) -> list[tf.Variable]:
-    """Worker k's part of the parameters: of each pair V_k, c_k and W_k; of worker 0 also b."""
+    """Worker k's part of the parameters: V_k, c_k and W_k of each pair; worker 0 also has b."""
     mine, parts = units(flags, k), []
     for first in range(0, LAYERS, 2):
         outputs = sizes(flags)[first + 2]
@@ -125,12 +125,12 @@ def create_units(flags, k: int) -> list[tf.Variable]:
 
 
 def forward_units(params: list, pair: int, h: tf.Tensor) -> tf.Tensor:
-    """A worker's part z_k of the sum that comes out of a pair of layers.
+    """A worker's part z_k of the sum that a pair of layers outputs.
 
     Args:
         params: the worker's parts, in the order of `create_units`.
         pair: 0 or 1.
-        h: what goes into the pair, complete.
+        h: the complete input of the pair.
     """
     size = len(params) // PAIRS
     v, c, w, *b = params[size * pair : size * (pair + 1)]
@@ -139,7 +139,7 @@ def forward_units(params: list, pair: int, h: tf.Tensor) -> tf.Tensor:
 
 
 def evaluate_units(params: list, x: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
-    """As `evaluate`, from the parts of all workers, in their order."""
+    """Like `evaluate`, from the parts of all workers, in order."""
     workers = [params[: 4 * PAIRS]]
     workers += [params[i : i + 3 * PAIRS] for i in range(4 * PAIRS, len(params), 3 * PAIRS)]
     h = flat(x)

@@ -1,19 +1,19 @@
-"""Model parallelism within layers: every worker has a part of each layer's units.
+"""Model parallelism within layers: every worker has some of each layer's units.
 
-The layers go in pairs, as in Megatron-LM (arXiv 1909.08053). For each pair, worker k of n has its
-part of the first one's units, the columns of V and c, and the rows of W that these units feed:
+Layers form pairs, as in Megatron-LM (arXiv 1909.08053). In each pair, worker k of n has some units
+of the first layer, which are columns of V and c, and the rows of W that these units feed:
 
     pull      its parts V_k, c_k, W_k of all pairs; worker 0 also the biases b
-    forward   z_k = relu(h V_k + c_k) W_k, worker 0 adds b: its part of a sum, which goes to all
-              h <- relu(sum_k z_k), on every worker; after the last pair without relu, on worker 0
-    backward  the same in reverse: each worker gets all parts of dL/dh
+    forward   z_k = relu(h V_k + c_k) W_k, a part of a sum (worker 0 adds b), goes to all workers;
+              h <- relu(sum_k z_k) on every worker (last pair: only on worker 0, without relu)
+    backward  the same in reverse: each worker receives all parts of dL/dh
     push      each part <- part - eta times its gradient
 """
 
 from common import cluster, copies, data, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-import network  # beside this file, as is watch
+import network  # in this folder, as is watch
 import watch
 
 # Flags and their defaults (--help lists all).
@@ -30,7 +30,7 @@ DEFAULTS = {
 }
 
 # 1. Who am I? Flags or TF_CONFIG give the addresses of all tasks.
-tf.disable_eager_execution()  # graphs and sessions; the main README says why
+tf.disable_eager_execution()  # use graphs and sessions; the main README says why
 task = cluster.Task.from_flags("chief", DEFAULTS)
 flags = task.flags
 network.check(flags)
@@ -39,7 +39,7 @@ n = flags.workers
 # 2. This task's server: the tasks talk to each other through their servers.
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
-# 3. Parameters w~ and global_step, the count of their updates: each worker's on a ps, in turn.
+# 3. Parameters w~ and global_step, which counts their updates: each worker's part is on one ps.
 with tf.device("/job:ps/task:0"):
     global_step = tf.train.get_or_create_global_step()
 params = []
@@ -47,7 +47,7 @@ for k in range(n):
     with tf.device(f"/job:ps/task:{k % flags.ps}"):
         params.append(network.create_units(flags, k))
 
-# 4. The data: this process has it, and sends the examples to all workers, the labels to worker 0.
+# 4. The data: this process has it. It sends examples to all workers and labels to worker 0.
 with tf.device(task.device):
     x, labels = data.batches(flags)()
     x = network.flat(x)
@@ -58,8 +58,8 @@ for k in range(n):
     with tf.device(f"/job:worker/task:{k}"):
         w[k], pulled_at[k] = copies.pull(params[k], global_step)
 
-# Forward, pair by pair. Every worker gets the parts of the sum from all others; after the last
-# pair only h[0], worker 0's, is used.
+# Forward, pair by pair. Every worker receives the others' parts of the sum. After the last pair,
+# only h[0] is used, on worker 0.
 h = [x] * n
 for pair in range(network.PAIRS):
     z = [None] * n
@@ -74,7 +74,7 @@ for pair in range(network.PAIRS):
 with tf.device("/job:worker/task:0"):
     loss = network.loss(h[0], labels) / labels.shape[0]
 
-# Backward: each operation where its forward operation is.
+# Backward: each operation runs where its forward operation ran.
 grads = tf.gradients(loss, tf.nest.flatten(w), colocate_gradients_with_ops=True)
 grads = tf.nest.pack_sequence_as(w, grads)
 
@@ -87,7 +87,7 @@ optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
 with session.next_update(global_step, flags, after=arrived) as number:
     step = optimizer.apply_gradients(zip(arrived, tf.nest.flatten(params)))
 
-# 6. The monitored session: it notes each step, and what watch.py sees of it.
+# 6. The monitored session: it logs each step, and the hooks of watch.py measure it.
 with session.training(
     task, server, step, loss=loss, number=number, pulled_at=pulled_at[0],
     evaluate=network.evaluate_units, hooks=watch.hooks(flags),

@@ -1,4 +1,4 @@
-"""Watches the steps while they run: when each worker computes, and what travels between tasks."""
+"""Hooks that measure steps: when each worker computes, and what travels between tasks."""
 
 import json
 import re
@@ -6,21 +6,21 @@ from pathlib import Path
 
 import tensorflow.compat.v1 as tf
 
-TRACED = range(5, 10)  # the steps that Transfers looks into; costs.py leaves them out
+TRACED = range(5, 10)  # the steps that Transfers traces; costs.py leaves them out
 ENDS = re.compile(r"from /job:(\w+)/\S*task:(\d+)/\S* to /job:(\w+)/\S*task:(\d+)/")
 
 
 def hooks(flags, clocks: dict | None = None) -> list[tf.train.SessionRunHook]:
-    """Those of one script; `clocks` as `Clocks` takes them, if it has some."""
+    """The hooks of one script; `clocks` as for `Clocks`, if the script has any."""
     return [Transfers(flags.results), *([Clocks(flags.results, clocks)] if clocks else [])]
 
 
 class Clocks(tf.train.SessionRunHook):
-    """Writes a line for each step to `clocks.jsonl`: when each part of it began and ended."""
+    """Writes a line per step to `clocks.jsonl`: when each of its parts began and ended."""
 
     def __init__(self, folder: str, clocks: dict):
         """`clocks`: (`forward` or `backward`, worker, micro-batch) -> two tensors, its begin and
-        its end in seconds since 1970."""
+        end in seconds since 1970."""
         self._path = Path(folder, "clocks.jsonl")
         self._names, self._clocks = list(clocks), list(clocks.values())
 
@@ -36,12 +36,12 @@ class Clocks(tf.train.SessionRunHook):
 
 
 class Transfers(tf.train.SessionRunHook):
-    """Writes to `transfers.json` what the tasks' servers received in one step: for each tensor from
-    which task, to which task, and its bytes.
+    """Writes to `transfers.json` what the tasks' servers received in one step: for each tensor the
+    sending task, the receiving task, and the bytes.
 
-    TensorFlow's master asks the servers to take notes when a step begins, and does not wait for
-    their answer: a server may miss its first tensors. So several steps are looked at, and the one
-    with the most notes is kept.
+    TensorFlow's master asks the servers to trace a step when it begins, and does not wait for their
+    answer: a server may miss its first tensors. So this hook traces several steps and keeps the one
+    with the most transfers.
     """
 
     def __init__(self, folder: str):
@@ -62,7 +62,7 @@ class Transfers(tf.train.SessionRunHook):
 
 
 def _transfer(node) -> list | None:
-    """From, to and bytes, if a server noted that it received a tensor."""
+    """Source, target and bytes, if the node records a received tensor."""
     ends = ENDS.search(node.timeline_label)
     if node.node_name != "RecvTensor" or not ends:
         return None

@@ -1,4 +1,4 @@
-"""A worker's server: it computes what the chief's graph places on it, and has no program."""
+"""A worker: a bare server that runs what the chief's graph places on it."""
 
 from common import cluster, gates  # import first: quiet start-up
 import tensorflow.compat.v1 as tf

@@ -1,4 +1,4 @@
-"""Several GPUs of one machine from one process: a tower for each, averaged gradients.
+"""Several GPUs of one machine in one process: a tower per GPU, averaged gradients.
 
 It repeats, in one step of one session:
 
@@ -10,7 +10,7 @@ It repeats, in one step of one session:
 from common import cluster, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-# Flags and their defaults (--help lists all). "workers": None is one for each GPU.
+# Flags and their defaults (--help lists all). "workers": None means one per GPU.
 DEFAULTS = {
     "workers": None,
     "ps": 0,
@@ -20,8 +20,8 @@ DEFAULTS = {
     "memory_fraction": None,
 }
 
-# 1. Who am I? Without a cluster: the only process.
-tf.disable_eager_execution()  # graphs and sessions; the main README says why
+# 1. Who am I? There is no cluster: this is the only process.
+tf.disable_eager_execution()  # use graphs and sessions; the main README says why
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 
@@ -36,19 +36,19 @@ else:
     task.config.device_count["CPU"] = flags.workers
 print("towers on", *devices, flush=True)
 
-# 3. The parameters, and the count of their updates, in the machine's memory.
+# 3. The parameters, and global_step, which counts their updates: in the machine's memory.
 with tf.device("/cpu:0"):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
 
 
 def tower(k):
-    """Loss and gradient of tower k, computed on its device."""
+    """The loss and gradient of tower k, computed on its device."""
     with tf.device(devices[k]):
         # 4. This tower's shard of the data: examples k, k + n, k + 2n, ... for tower k of n.
         next_batch = data.batches(flags, worker=k, workers=flags.workers)
 
-        # 5. The scheme: a copy of the parameters, and the gradient there
+        # 5. The scheme: copy the parameters, compute the gradient there
         w = [tf.identity(p.read_value()) for p in params]
         return models.gradients(flags.model, w, next_batch())
 
@@ -56,8 +56,8 @@ def tower(k):
 losses, gradients = zip(*[tower(k) for k in range(flags.workers)])
 
 # w <- w - eta / n sum_k g_k, once the sum is there.
-# First global_step grows by 1 (number: its value before), then the update below is applied. At
-# --steps it stays as it is: nothing is applied, and the loop ends.
+# First, next_update adds 1 to global_step (number: the value before); then the update is applied.
+# Once global_step equals --steps, nothing is applied, and the loop ends.
 with tf.device("/cpu:0"):
     total = [tf.add_n(of_all) for of_all in zip(*gradients)]  # sum_k g_k
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate / flags.workers)

@@ -9,15 +9,15 @@ It repeats:
 from common import cluster, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-# Flags and their defaults (--help lists all). --steps: updates by all workers together.
+# Flags and their defaults (--help lists all). --steps: total updates by all workers.
 DEFAULTS = {"workers": 1, "ps": 0, "steps": 2000, "learning_rate": 0.2}
 
-# 1. Who am I? Without a cluster: the only process.
-tf.disable_eager_execution()  # graphs and sessions; the main README says why
+# 1. Who am I? There is no cluster: this is the only process.
+tf.disable_eager_execution()  # use graphs and sessions; the main README says why
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 
-# 3. The parameters, and the count of their updates.
+# 3. The parameters, and global_step, which counts their updates.
 params = models.create(flags)
 global_step = tf.train.get_or_create_global_step()
 
@@ -28,13 +28,13 @@ next_batch = data.batches(flags)
 loss, grads = models.gradients(flags.model, params, next_batch())
 
 # w <- w - eta g, once the gradient is there.
-# First global_step grows by 1 (number: its value before), then the update below is applied. At
-# --steps it stays as it is: nothing is applied, and the loop ends.
+# First, next_update adds 1 to global_step (number: the value before); then the update is applied.
+# Once global_step equals --steps, nothing is applied, and the loop ends.
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
 with session.next_update(global_step, flags, after=grads) as number:
     step = optimizer.apply_gradients(zip(grads, params))
 
-# 6. The monitored session, which also notes loss and number of each step.
+# 6. The monitored session, which also logs loss and number of each step.
 with session.training(task, None, step, loss=loss, number=number) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: a fresh batch, its gradient, the update

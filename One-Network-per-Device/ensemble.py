@@ -1,4 +1,4 @@
-"""How good the networks are, alone and together."""
+"""Evaluates the networks, alone and as an ensemble."""
 
 import json
 import math
@@ -12,8 +12,8 @@ from common.training import events, results
 
 
 def probabilities(task, model: str, arrays: list[np.ndarray], x: np.ndarray) -> np.ndarray:
-    """The output of the network with the parameters `arrays` for x [examples, ...]: a probability
-    for each class, [examples, classes], float64."""
+    """The class probabilities [examples, classes], float64, for x [examples, ...] from the network
+    with the parameters `arrays`."""
     with tf.Graph().as_default(), tf.Session(config=task.config) as sess:
         some = tf.placeholder(x.dtype, [None, *x.shape[1:]])
         output = models.logits(model, [tf.constant(array) for array in arrays], data.scaled(some))
@@ -31,7 +31,7 @@ def measure(p: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
 
 
 def line(trial: int, own, result) -> str:
-    """How a trial with the settings `own` looks on the screen."""
+    """The line that the screen shows for a trial with the settings `own`."""
     width = f"  width {own.hidden}" if own.hidden else ""
     reached = f"validation {result.accuracy:.1%}" if math.isfinite(result.loss) else "diverged"
     return f"trial {trial}: rate {own.learning_rate:g}{width}  {reached}"
@@ -42,8 +42,8 @@ def write(task, settings: list, names: list[str], found: list) -> None:
 
     Args:
         task: the chief.
-        settings, found: of each trial, its flags and its `search.Result`.
-        names: of a network's parameters.
+        settings, found: each trial's flags and its `search.Result`.
+        names: the names of a network's parameters.
     """
     where = task.flags.results
     good = [t for t, result in enumerate(found) if math.isfinite(result.loss)]

@@ -1,4 +1,4 @@
-"""What the ps keeps of a search: who has which trial, what came out, the finished networks."""
+"""The state of a search on the ps: who has which trial, the results, the finished networks."""
 
 import itertools
 import json
@@ -15,12 +15,12 @@ from common.training import checkpoints
 from common.training.together import StartAndStop
 
 PS = "/job:ps/task:0"
-# How a lost ps shows: no answer, or a new one, which has no values yet (FailedPrecondition).
+# Signs of a lost ps: no answer, or a new ps without values yet (FailedPrecondition).
 LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.FailedPreconditionError)
 
 
 class Result(NamedTuple):
-    """What came out of a trial; `accuracy` and `loss` are those on the validation set."""
+    """The result of a trial; `accuracy` and `loss` are on the validation set."""
 
     accuracy: float
     loss: float
@@ -33,9 +33,9 @@ class Result(NamedTuple):
 class Search:
     """A worker's access to the search. If the ps is lost, each call waits until it is back.
 
-    A ps that was started again is empty. The chief restores its newest checkpoint. Then every
-    worker hands in its finished trials again and reclaims its current one. No new trial is given
-    out until every worker has done this.
+    A restarted ps is empty. The chief restores the newest checkpoint. Then every worker hands in
+    its finished trials again and reclaims its current one. Nobody gets a new trial until every
+    worker has done this.
     """
 
     def __init__(self, task, server: tf.train.Server, settings: list):
@@ -48,7 +48,7 @@ class Search:
         keys = ("learning_rate", "hidden", "seed", "model", "data", "steps", "batch_size")
         self._text = json.dumps([[vars(flags)[key] for key in keys] for flags in settings])
         with tf.device(PS):
-            # Who has a trial, -1: nobody. No checkpoint holds it: workers that are alive
+            # Each trial's owner; -1: nobody. Checkpoints leave it out: workers that are alive
             # claim again after a restart.
             self._owners = tf.Variable(lambda: tf.fill([len(settings)], -1), name="owners",
                                        collections=[tf.GraphKeys.LOCAL_VARIABLES])  # fmt: skip
@@ -72,16 +72,16 @@ class Search:
 
     @property
     def names(self) -> list[str]:
-        """Of a network's parameters, in model order."""
+        """The names of a network's parameters, in model order."""
         return [param.op.name.rpartition("/")[2] for param in self._networks[0]]
 
     def _claim(self) -> tf.Tensor:
-        """The next trial for this worker, [1]; of shape [0] if none is left. Under a lock on the
-        ps: a second worker looks only when the first has claimed."""
+        """The next trial for this worker, [1]; of shape [0] if none is left. A lock on the ps makes
+        this atomic: a second worker looks only after the first has claimed."""
 
         def look():
             owners, finished = self._owners.read_value(), self._finished.read_value()
-            # First what this worker had when it was killed, then what nobody has.
+            # First the trial that this worker had when it was killed, then any free one.
             again = tf.where(tf.equal(owners, self._task.index) & ~finished)
             free = tf.where(tf.equal(owners, -1) & ~finished)
             found = tf.concat([again, free], axis=0)[:1]
@@ -92,8 +92,8 @@ class Search:
         return tf.CriticalSection(shared_name="claims").execute(look)
 
     def _hand_in(self, params: list) -> tuple[list, tf.Operation]:
-        """Placeholders for a network's parameters, and the operation that stores them: first the
-        parameters, then the row; only then is the trial marked as finished."""
+        """Placeholders for a network's parameters, and the operation that stores them. It marks the
+        trial as finished only after it has written the parameters and the row."""
         arrays = [tf.placeholder(param.dtype, param.shape) for param in params]
         with tf.control_dependencies([p.assign(a).op for p, a in zip(params, arrays)]):
             noted = self._rows.scatter_nd_update([[self._which]], [self._row])
@@ -113,20 +113,20 @@ class Search:
         return self._trial
 
     def stay_in_touch(self) -> None:
-        """Called in every step; does something once a second."""
+        """Call it in every step; it acts once a second."""
         if time.monotonic() > self._due:
             self._safely(self._check_and_save)
             self._due = time.monotonic() + 1
 
     def hand_in(self, trial: int, result: Result) -> None:
-        """Trial `trial` is finished."""
+        """Stores the result of a finished trial."""
         self._mine[trial], self._trial = result, None
         self._safely(lambda session: self._write(session, trial))
         self._safely(self._check_and_save)
 
     def finish(self, write) -> None:
-        """When all workers have come here, the chief calls `write(results)` with the `Result` of
-        each trial; then all leave."""
+        """Waits until all workers are here. The chief calls `write(results)` with each trial's
+        `Result`; then all leave."""
 
         def last(session):
             self._check_and_save(session)
@@ -135,7 +135,7 @@ class Search:
         self._safely(lambda session: self._together.finish(session, lambda: last(session)))
 
     def _safely(self, what):
-        """Returns `what(session)`. If the ps is lost meanwhile, calls it again when it is back."""
+        """Returns `what(session)`. If the ps is lost meanwhile, tries again when it is back."""
         while True:
             try:
                 if self._session is None:
@@ -146,14 +146,14 @@ class Search:
                 self._session = None
 
     def _connect(self) -> None:
-        """Opens a session, and tells the ps everything that this worker knows."""
+        """Opens a session, and restores on the ps everything that this worker knows."""
         task = self._task
         addresses.wait_for("ps 0", task.hosts["ps"][0], task.flags.timeout)
         session = tf.Session(self._server.target, graph=self._graph, config=task.config)
         ready = self._ready["worker 0"]  # the chief's
         if not task.is_chief:
             ready.wait(session, "worker 0", task.flags.timeout)
-        elif not ready.is_open(session):  # the ps knows nothing yet
+        elif not ready.is_open(session):  # the ps is empty
             session.run(self._start)
             self._restore(session)
         for trial in self._mine:

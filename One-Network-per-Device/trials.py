@@ -9,17 +9,17 @@ from common import fail
 
 
 def settings(flags, worker: int) -> list[argparse.Namespace]:
-    """The flags of each trial: those of the run, with a rate, a width and a seed for this network.
+    """The flags of each trial: those of the run, with the trial's own rate, width and seed.
 
-    A random trial depends on `--seed` and its number only: the first ten of twenty are those of a
-    search with ten, whatever the number of workers.
+    A random trial depends only on `--seed` and its number: the first ten of twenty are the same as
+    in a search with ten, whatever the number of workers.
 
     Args:
         flags: the command line. A bad value ends the process with one sentence.
-        worker: the one that `--delay` may slow down.
+        worker: this worker's index, for `--delay`.
     """
     check(flags)
-    widths = flags.widths if flags.model == "mlp" else [None]  # the others have no hidden layer
+    widths = flags.widths if flags.model == "mlp" else [None]  # other models have no hidden layer
     pairs = list(itertools.product(flags.rates, widths))
     if flags.search == "random":
         drawn = range(flags.trials or len(pairs))

@@ -1,16 +1,16 @@
 """One network per device: a grid or random search over the devices of a cluster.
 
-Each worker repeats this; neither gradients nor parameters travel while it trains:
+Each worker repeats this. While it trains, it sends neither gradients nor parameters:
 
     claim    a trial on the ps: a learning rate eta, a width, a seed
-    train    a network of its own, --steps times: w <- w - eta g
+    train    its own network, --steps times: w <- w - eta g,
              g = gradient of the mean loss on a fresh mini-batch of the training set, at w
-    hand in  w and its accuracy on the validation set, every fifth example of the training set
+    hand in  w and its accuracy on the validation set (every fifth example of the training set)
 
-The best network has the highest validation accuracy, and among equals the lowest validation loss.
-The ensemble's prediction is the mean of all networks' probabilities. --search grid tries all pairs
-of --rates and --widths; random draws --trials pairs (0: as many as the grid has) between the
-smallest and the largest of each.
+The best network has the highest validation accuracy; ties go to the lowest validation loss. The
+ensemble predicts the mean of all networks' probabilities. --search grid tries all pairs of --rates
+and --widths; random draws --trials pairs (0: as many as the grid has) between the smallest and the
+largest of each.
 """
 
 import math
@@ -21,13 +21,13 @@ from common.training.events import Events
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-import ensemble  # beside this file, as are search and trials
+import ensemble  # in this folder, as are search and trials
 from search import Result, Search
 import trials
 
 # Flags and their defaults (--help lists all). --steps: updates of each network.
 DEFAULTS = {
-    "workers": None,  # one for each GPU
+    "workers": None,  # one per GPU
     "ps": 1,
     "steps": 3000,
     "learning_rate": None,  # each trial has its own: --rates
@@ -39,7 +39,7 @@ DEFAULTS = {
 }
 
 # 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
-tf.disable_eager_execution()  # graphs and sessions; the main README says why
+tf.disable_eager_execution()  # use graphs and sessions; the main README says why
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 settings = trials.settings(flags, task.index)  # the flags of each trial
@@ -56,14 +56,14 @@ server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 # 3. On the ps: who has which trial, and the finished networks.
 search = Search(task, server, settings)
 
-# 4. The data. Every worker has the whole training set, except the validation set.
+# 4. The data. Every worker has the whole training set, minus the validation set.
 x, labels = data.load(flags, "train")
 held_out = np.arange(len(labels)) % 5 == 0
 training, validation = (x[~held_out], labels[~held_out]), (x[held_out], labels[held_out])
 events = Events(flags, task.index)
 
 
-# 5. The scheme: a whole network, in a session of this process alone, on this worker's device.
+# 5. The scheme: a whole network, on this worker's device, in a session local to this process.
 def train(trial: int) -> Result:
     own = settings[trial]
     with tf.Graph().as_default(), tf.Session(config=task.config) as sess:
@@ -78,7 +78,7 @@ def train(trial: int) -> Result:
         while updates < own.steps:
             at = time.time()
             value, _ = run()  # one step: a fresh batch, its gradient, the update
-            if not math.isfinite(value):  # the rate is too high: that is a result, too
+            if not math.isfinite(value):  # the rate is too high: also a result
                 break
             updates += 1
             # Trial t's updates are numbered from steps * t + 1; total: for the progress bar.
@@ -97,7 +97,7 @@ def train(trial: int) -> Result:
 while (trial := search.claim()) is not None:
     result = train(trial)
     search.hand_in(trial, result)
-    # What begins with "> " is also shown by run.sh.
+    # run.sh also shows lines that begin with "> ".
     print(f"> {ensemble.line(trial, settings[trial], result)}  {task.name}", flush=True)
 
 # The end: the chief (worker 0) tests the networks and the ensemble on the test set.

@@ -1,4 +1,4 @@
-"""A parameter server: it keeps global parameters and applies what the workers push."""
+"""A parameter server: it stores global parameters and applies what the workers push."""
 
 from common import cluster, gates  # import first: quiet start-up
 import tensorflow.compat.v1 as tf

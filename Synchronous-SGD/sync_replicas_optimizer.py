@@ -1,6 +1,6 @@
 """What tf.train.SyncReplicasOptimizer guarantees, and what not, if one of two workers is missing.
 
-Each update should hold one gradient of each worker. The only worker makes six steps.
+Each update should contain one gradient from each worker. Here the only worker makes six steps.
 """
 
 import threading

@@ -2,13 +2,13 @@
 
 Each worker repeats:
 
-    wait   for a token: the count of updates so far; if several have come, it takes the newest
+    wait   for a token: the count of updates so far; if several are queued, take the newest
     pull   w <- w~
            g_k = gradient of the mean loss on a fresh mini-batch of its own shard, at w
     push   g_k, together with the token
 
-The chief (worker 0) has a thread that repeats one round: it gathers the first n - b gradients
-that carry this round's token (n workers, b of them --backup_workers) and drops older ones; then
+A thread of the chief (worker 0) repeats one round: it gathers the first n - b gradients with this
+round's token (n workers, b of them --backup_workers), drops older ones, then updates:
 
     w~ <- w~ - eta / (n - b) sum_k g_k,  and every worker gets a token, the new count
 """
@@ -21,19 +21,19 @@ import tensorflow.compat.v1 as tf
 DEFAULTS = {"workers": 2, "ps": 1, "steps": 1000, "learning_rate": 0.4, "backup_workers": 0}
 
 # 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
-tf.disable_eager_execution()  # graphs and sessions; the main README says why
+tf.disable_eager_execution()  # use graphs and sessions; the main README says why
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 
 # 2. This task's server: the tasks talk to each other through their servers.
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
-# 3. Parameters w~ and global_step, the count of their updates: on the ps, shared by all workers.
+# 3. Parameters w~ and global_step, which counts their updates: on the ps, shared by all workers.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
 
-# Queues on the ps: workers wait there for tokens, and a thread of the chief for gradients.
+# Queues on the ps: workers wait there for tokens, and the chief's thread for gradients.
 rounds = Rounds(task, params, global_step)
 
 with tf.device(task.device):
@@ -42,14 +42,14 @@ with tf.device(task.device):
 
     # 5. The scheme. Wait for a token: the count of updates so far. Then pull: w <- w~
     token = rounds.wait()
-    w, _ = copies.pull(params, global_step, after=token)  # _: the token, again
+    w, _ = copies.pull(params, global_step, after=token)  # _: the token again
     loss, grads = models.gradients(flags.model, w, next_batch())
     step = rounds.push(grads, token)
 
 # The update: w~ <- w~ - eta / (n - b) sum_k g_k
-# First global_step grows by 1 (number: its value before); last, each worker gets the new count,
-# number + 1, as its next token; at --steps there is none, and the loops end. All workers build this
-# part of the graph; only the chief's thread runs it, once per round.
+# First, next_update adds 1 to global_step (number: the value before). Last, release gives each
+# worker the new count, number + 1, as its next token; at --steps it gives none, and the loops end.
+# All workers build this part of the graph, but only the chief's thread runs it, once per round.
 needed = flags.workers - flags.backup_workers
 total = rounds.gather(needed)  # sum_k g_k
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate / needed)  # of the mean

@@ -10,10 +10,10 @@ It repeats:
 from common import cluster, data, models  # import first: quiet start-up
 import tensorflow as tf
 
-import problem  # beside this file
+import problem  # in this folder
 from common.training.measure import now
 
-# Flags and their defaults (--help lists all). --steps: updates, each of all replicas' gradients.
+# Flags and their defaults (--help lists all). --steps: updates; each averages all replicas.
 DEFAULTS = {
     "workers": 2,
     "ps": 0,
@@ -22,11 +22,11 @@ DEFAULTS = {
     "strategy": ("central_storage",),
 }
 
-# 1. Who am I? Without a cluster: the only process.
+# 1. Who am I? There is no cluster: this is the only process.
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 
-# 2. The strategy, on all GPUs, or on as many logical CPU devices.
+# 2. The strategy, on --workers GPUs if there are enough, else on logical CPU devices.
 kind = "GPU" if len(tf.config.list_physical_devices("GPU")) >= flags.workers else "CPU"
 if kind == "CPU":
     parts = [tf.config.LogicalDeviceConfiguration()] * flags.workers
@@ -65,7 +65,7 @@ def replica(batch):
         grads = [tf.identity(g) for g in grads]
     context = tf.distribute.get_replica_context()
     mean = context.all_reduce(tf.distribute.ReduceOp.MEAN, grads)
-    # The arguments of Record.note; began twice, since nothing is pulled
+    # The arguments of Record.note; began appears twice, since nothing is pulled
     report = tf.stack([tf.cast(loss, tf.float64), began, began, computed, now(mean)])
     return mean, report
 
@@ -87,10 +87,10 @@ def steps(count):
     return reports
 
 
-# 6. Events, evaluations and checkpoints; from the newest checkpoint, if there is one
+# 6. Events, evaluations and checkpoints; restores the newest checkpoint, if there is one
 record = problem.Record(task, params, global_step, replicas=range(flags.workers))
 
-# 7. The loop, until --steps updates are made, or --target_accuracy is reached
+# 7. The loop, until --steps updates are done or --target_accuracy is reached
 made = int(global_step.numpy())
 while made < flags.steps and not record.save_and_measure():
     for reports in steps(min(flags.steps_per_execution, flags.steps - made)):

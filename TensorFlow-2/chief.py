@@ -1,5 +1,5 @@
-"""ParameterServerStrategy: HogWild with one client. The chief has the program and hands out steps;
-the next worker that is free makes the next one, without waiting for the others:
+"""ParameterServerStrategy: HogWild with one client. The chief has the program and schedules steps.
+The next free worker runs the next step, without waiting for the others:
 
     pull   w <- w~
            g = gradient of the mean loss on a fresh mini-batch of that worker's shard, at w
@@ -11,7 +11,7 @@ import time
 
 import tensorflow as tf
 
-import problem  # beside this file
+import problem  # in this folder
 from common.launch import addresses
 from common.training.measure import now
 
@@ -31,7 +31,7 @@ problem.start_again_after_a_loss(task)
 for job, k in task.servers:  # wait for each ps and worker, which are bare servers
     addresses.wait_for(f"{job} {k}", task.hosts[job][k], flags.timeout)
 
-# 2. The strategy. It starts this task's server, and connects to the others'.
+# 2. The strategy. It starts this task's server and connects to the others.
 resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
     task.cluster, task_type="chief", task_id=0, rpc_layer="grpc"
 )
@@ -39,7 +39,7 @@ strategy = tf.distribute.ParameterServerStrategy(resolver)
 coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
 this_worker = tf.distribute.coordinator.experimental_get_current_worker_index
 
-# 3. Parameters w~ and global_step, the count of their updates: the strategy puts them on the ps.
+# 3. Parameters w~ and global_step, which counts their updates: the strategy puts them on the ps.
 with strategy.scope():
     params = models.create(flags)
     global_step = tf.Variable(0, dtype=tf.int64, trainable=False)
@@ -68,8 +68,8 @@ def one_step(batch):
     for p, g in zip(params, grads):
         with tf.device(p.device), tf.control_dependencies([computed]):
             arrived.append(flags.learning_rate * g)
-    # Push: w~ <- w~ - eta g, once eta g is there. First global_step grows by 1, in one atomic
-    # operation with reading it (number: its value before), then at once the update is applied.
+    # Push: w~ <- w~ - eta g, once eta g has arrived. First, one atomic operation reads global_step
+    # (number: the value before) and adds 1 to it; then the update is applied at once.
     with tf.device(global_step.device), tf.control_dependencies(arrived):
         number = tf.raw_ops.ResourceCountUpTo(
             resource=global_step.handle, limit=tf.int64.max, T=tf.int64
@@ -90,19 +90,19 @@ def steps(batches, count):
         strategy.run(one_step, args=(next(batches),))
 
 
-# 6. Events, evaluations and checkpoints; from the newest checkpoint, if there is one
+# 6. Events, evaluations and checkpoints; restores the newest checkpoint, if there is one
 record = problem.Record(task, params, global_step, replicas=range(flags.workers))
 
 
 def note_steps():
-    """Reads what finished steps have left on the ps; returns how many."""
+    """Reads the reports that finished steps left on the ps; returns how many there were."""
     found = reports.dequeue_many(reports.size()).numpy()
     for worker, *values in found:
         record.note(int(worker), *values)
     return len(found)
 
 
-# 7. The loop: schedules --steps steps. At most so many are in the queue as the workers make soon.
+# 7. The loop: schedules --steps steps, at most 50 per worker ahead of what is done.
 scheduled = made = int(global_step.numpy())
 last = flags.steps
 while scheduled < last or not coordinator.done():
@@ -110,7 +110,7 @@ while scheduled < last or not coordinator.done():
         count = min(flags.steps_per_execution, last - scheduled)
         coordinator.schedule(steps, args=(batches, count))
         scheduled += count
-    time.sleep(0.02)  # the coordinator can wait for all steps (join), but not for the next few
+    time.sleep(0.02)  # the coordinator can wait for all steps (join), not for the next few
     made += note_steps()
     if record.save_and_measure():  # --target_accuracy is reached: nothing more is scheduled
         last = scheduled

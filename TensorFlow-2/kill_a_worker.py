@@ -1,4 +1,4 @@
-"""Kills worker 1 in the middle of a run, and shows what becomes of the run:
+"""Kills worker 1 in the middle of a run, and shows what happens to the run:
 
 .venv/bin/python TensorFlow-2/kill_a_worker.py STRATEGY
 """
@@ -16,11 +16,11 @@ from pathlib import Path
 import psutil
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))  # common/ lies beside this folder
+sys.path.insert(0, str(HERE.parent))  # common/ is next to this folder
 from common.launch import record
 
 STEPS, AFTER = 800, 200  # --steps; the update after which worker 1 is killed
-DELAY = "0:0.03,1:0.03"  # slow enough that a worker is back before the end
+DELAY = "0:0.03,1:0.03"  # slow enough for a killed worker to return before the end
 
 
 def main(strategy: str) -> None:
@@ -47,7 +47,7 @@ def main(strategy: str) -> None:
 
 
 def words(process: psutil.Process) -> set[str]:
-    """Each two neighbours on its command line."""
+    """Every pair of adjacent words on its command line."""
     try:
         return {" ".join(pair) for pair in itertools.pairwise(process.cmdline())}
     except psutil.Error:
@@ -55,7 +55,7 @@ def words(process: psutil.Process) -> set[str]:
 
 
 def report(where: Path, killed: float) -> None:
-    """When each worker went on, and how many updates were made a second time."""
+    """Prints when each worker continued, and how many updates were made twice."""
     both, summary = record.read_events(where, 2), json.loads((where / "summary.json").read_text())
     print()
     for k, events in enumerate(both):

@@ -1,17 +1,17 @@
-"""MultiWorkerMirroredStrategy: synchronous SGD without a parameter server. Each worker has the
-parameters w, the same in all of them.
+"""MultiWorkerMirroredStrategy: synchronous SGD without a parameter server. Each worker has a copy
+of the parameters w; all copies are equal.
 
-They repeat:
+All workers repeat:
 
     g_k = gradient of the mean loss on a fresh mini-batch of its own shard, at w
-    all-reduce   g = 1/n sum_k g_k, the same in every worker
+    all-reduce   g = 1/n sum_k g_k, the same on every worker
     w <- w - eta g
 """
 
 from common import cluster, data, models  # import first: quiet start-up
 import tensorflow as tf
 
-import problem  # beside this file
+import problem  # in this folder
 from common.training.measure import now
 
 # Flags and their defaults (--help lists all). --steps counts updates, not a worker's steps.
@@ -28,18 +28,18 @@ task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 problem.start_again_after_a_loss(task)
 
-# 2. The strategy. It starts this worker's server, and waits until all workers are there.
+# 2. The strategy. It starts this worker's server and waits for all workers.
 resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
     task.cluster, task_type="worker", task_id=task.index, rpc_layer="grpc"
 )
-# One GPU for each worker on this machine, if there are enough; else all compute on the CPU.
+# One GPU per worker on this machine, if there are enough; else all workers use the CPU.
 neighbours = [a for a in task.hosts["worker"] if a.split(":")[0] == task.address.split(":")[0]]
 gpus = tf.config.list_physical_devices("GPU")
 k = neighbours.index(task.address)
 tf.config.set_visible_devices(gpus[k : k + 1] if len(gpus) >= len(neighbours) else [], "GPU")
 strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver)
 
-# 3. Parameters w: a copy in each worker, with worker 0's initial values.
+# 3. Parameters w: a copy on each worker, with worker 0's initial values.
 with strategy.scope():
     params = models.create(flags)
     global_step = tf.Variable(0, dtype=tf.int64, trainable=False)
@@ -62,7 +62,7 @@ def replica(batch, stop):
         sent = [tf.identity(each) for each in [*grads, stop]]
     context = tf.distribute.get_replica_context()
     *mean, stop = context.all_reduce(tf.distribute.ReduceOp.MEAN, sent)
-    # The arguments of Record.note; began twice, since nothing is pulled
+    # The arguments of Record.note; began appears twice, since nothing is pulled
     report = tf.stack([tf.cast(loss, tf.float64), began, began, computed, now(mean)])
     return mean, report, stop
 
@@ -84,11 +84,11 @@ def steps(count, stop):
     return reports, stopped
 
 
-# 6. Events, evaluations and checkpoints; from the newest checkpoint, if there is one
+# 6. Events, evaluations and checkpoints; restores the newest checkpoint, if there is one
 record = problem.Record(task, params, global_step, replicas=[task.index])
 
-# 7. The loop. Worker 0 sees --target_accuracy reached; its wish to stop travels with the gradients,
-# so that all stop after the same update.
+# 7. The loop. Only worker 0 checks --target_accuracy. Its stop signal travels with the gradients,
+# so all workers stop after the same update.
 made, stopped = int(global_step.numpy()), False
 while made < flags.steps and not stopped:
     stop = tf.constant(float(task.is_chief and record.save_and_measure()))
@@ -97,7 +97,7 @@ while made < flags.steps and not stopped:
         record.note(task.index, made, *report.numpy())
         made += 1
 
-# 8. The end. Worker 0 writes the results. The others wait: if it is lost now, all start again.
+# 8. The end. Worker 0 writes the results while the others wait: if it is lost now, all start again.
 if task.is_chief:
     record.finish()
 

@@ -1,5 +1,5 @@
-"""The learning problem in TensorFlow 2, the same for all strategies: the batches of the other
-examples, and what `session.training` does for those. The network and its initial values are in
+"""The learning problem in TensorFlow 2, the same for all strategies: the same batches as in the
+other examples, and what `session.training` does there. The network and its initial values are in
 `common/models.py`."""
 
 import math
@@ -16,12 +16,12 @@ from common.training import checkpoints, events, results
 
 
 def batches(flags, train, worker) -> tf.data.Dataset:
-    """Worker k of n gets examples k, k + n, ... in the same batches as from `data.batches`.
+    """Worker k of n gets examples k, k + n, ... in the same batches as with `data.batches`.
 
     Args:
         flags: the command line.
         train: x and labels of the whole training set.
-        worker: k, an integer; or a tensor, where one graph is made for all workers.
+        worker: k, an integer; or a tensor, if all workers share one graph.
     """
     x, labels = train
     mine = tf.range(worker, len(labels), flags.workers, dtype=tf.int64)
@@ -42,7 +42,7 @@ def batches(flags, train, worker) -> tf.data.Dataset:
     dataset = numbers.map(examples).prefetch(8).with_options(options)
     if not flags.delay:
         return dataset
-    # TensorFlow's own op: a Python function would sleep in the chief, for all workers.
+    # TensorFlow's own op: a Python function would run in the chief and delay all workers.
     pauses = tf.constant([flags.delay.get(k, 0.0) for k in range(flags.workers)])
     spec = dataset.element_spec
     late = tf.raw_ops.SleepDataset(
@@ -55,11 +55,11 @@ def batches(flags, train, worker) -> tf.data.Dataset:
 
 
 class Record:
-    """The run's events, evaluations, checkpoints and results, in the same files and form as the
-    other examples'."""
+    """Writes the run's events, evaluations, checkpoints and results, in the same files and formats
+    as the other examples."""
 
     def __init__(self, task, params, global_step, replicas):
-        """`replicas` are the numbers of those that this process notes. Restores a checkpoint."""
+        """`replicas`: those whose steps this process records. Restores the newest checkpoint."""
         self._task, self._params, self.global_step = task, params, global_step
         self._test = data.load(task.flags, "test")
         self._due, self._line = 0.0, 0.0
@@ -78,14 +78,14 @@ class Record:
                      "with sessions: name another --checkpoint_dir")  # fmt: skip
 
     def note(self, replica, number, loss, began, pulled, computed, pushed, pulled_at=None) -> None:
-        """A step.
+        """Records a step.
 
         Args:
-            replica: which one made it.
+            replica: the one that made the step.
             number: how many updates came before its own.
             loss: of its mini-batch.
-            began, pulled, computed, pushed: when; seconds since 1970.
-            pulled_at: how many updates there had been at the pull; without it, `number`.
+            began, pulled, computed, pushed: the times, in seconds since 1970.
+            pulled_at: the number of updates at the pull; default: `number`.
         """
         number = int(number)
         pulled_at = number if pulled_at is None else int(pulled_at)
@@ -100,10 +100,10 @@ class Record:
             self._line = pushed + 1
 
     def save_and_measure(self) -> bool:
-        """Once a second: saves a checkpoint, and measures on a sample of the test set.
+        """Once a second: saves a checkpoint, and evaluates on a sample of the test set.
 
         Returns:
-            Whether `--target_accuracy` is reached; False between two seconds.
+            Whether `--target_accuracy` is reached; False if it is not yet time.
         """
         if time.time() < self._due:
             return False
@@ -111,13 +111,13 @@ class Record:
         target = self._task.flags.target_accuracy
         found = self._measure(sample=1000)
         if target and found["test_accuracy"] >= target:
-            found = self._measure()  # on all of it, to be sure
+            found = self._measure()  # on the whole set, to be sure
         results.note_evaluation(self._task.flags.results, found)
         self._due = time.time() + 1
         return bool(target) and found["test_accuracy"] >= target and found["global_step"] > 0
 
     def finish(self) -> None:
-        """A last checkpoint, the whole test set, parameters.npz."""
+        """Saves a last checkpoint, evaluates on the whole test set, writes parameters.npz."""
         found, flags = self._measure(), self._task.flags
         if not math.isfinite(found["test_loss"]):
             results.diverged(self._task, "the loss on the test set")
@@ -143,8 +143,8 @@ class Record:
 
 
 def start_again_after_a_loss(task) -> None:
-    """From now on: the error that another task is lost makes this process begin again, from the
-    newest checkpoint. It may come anywhere, also before the first step."""
+    """From now on, an error that says another task is lost restarts this process, from the newest
+    checkpoint. The error may come anywhere, even before the first step."""
 
     def hook(kind, error, trace):
         if not isinstance(error, (tf.errors.UnavailableError, tf.errors.AbortedError)):
@@ -163,11 +163,11 @@ def start_again_after_a_loss(task) -> None:
 
 
 def let_go(task) -> None:
-    """Opens the gates that the ps and the worker servers wait at: they end."""
+    """Opens the gates at which the ps and the worker servers wait, so they end."""
     v1 = tf.compat.v1
     for job, k in task.servers:
         if not addresses.answers(task.hosts[job][k]):
-            continue  # it was killed, and is not back yet: run.sh ends it
+            continue  # it was killed and is not back yet: run.sh ends it
         config = v1.ConfigProto(device_filters=[f"/job:{job}/task:{k}"])
         with v1.Graph().as_default():
             gate = gates.Gate(f"left-{job} {k}-{task.name}", f"/job:{job}/task:{k}")

@@ -6,7 +6,7 @@ import tensorflow.compat.v1 as tf
 
 
 def create(flags, features: int, classes: int) -> list[tf.Variable]:
-    """Weights [from, to] and biases [to] of each layer, where the device scope puts them."""
+    """The weights [from, to] and biases [to] of each layer, placed by the device scope."""
     params = []
     layers = itertools.pairwise([features, flags.hidden, flags.hidden, classes])
     for i, (inputs, outputs) in enumerate(layers):
@@ -18,13 +18,13 @@ def create(flags, features: int, classes: int) -> list[tf.Variable]:
 
 
 def predict(params: list, x: tf.Tensor, dropout: float = 0.0) -> tf.Tensor:
-    """The output [batch, classes] before the softmax.
+    """The output [batch, classes], before the softmax.
 
     Args:
         params: variables, or pulled copies of them.
         x: examples, [batch, features].
-        dropout: share of each hidden layer that is set to zero, the rest is scaled up to make good
-            for it. For training; without it, the whole network answers.
+        dropout: the share of each hidden layer that is set to zero in training; the rest is scaled
+            up to compensate. By default nothing is dropped.
     """
     for i in range(0, len(params), 2):
         x = tf.matmul(x, params[i]) + params[i + 1]
@@ -34,7 +34,7 @@ def predict(params: list, x: tf.Tensor, dropout: float = 0.0) -> tf.Tensor:
 
 
 def gradients(params: list, batch, dropout: float) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """The mean loss of a batch in training, scalar, and its gradient for each parameter."""
+    """The mean training loss of a batch, a scalar, and its gradient for each parameter."""
     x, labels = batch
     output = predict(params, x, dropout)
     loss = tf.losses.sparse_softmax_cross_entropy(labels, output)
@@ -44,8 +44,8 @@ def gradients(params: list, batch, dropout: float) -> tuple[tf.Tensor, list[tf.T
 def evaluate(params: list, x: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
     """The measures of each test example, [batch] each, without dropout.
 
-    `missed` is this project's own metric: 1 for a malignant tumour (class 1) that the network takes
-    for another class.
+    `missed` is this project's own metric: 1 for a malignant tumour (class 1) that the network puts
+    into another class.
     """
     output = predict(params, x)
     found = tf.argmax(output, axis=1)

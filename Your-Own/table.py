@@ -1,7 +1,7 @@
 """The data: a CSV file with a header line, then numbers; the last column is the class, 0, 1, ...
 
-Every fifth line is a test example. The features are standardised: minus the mean, divided by the
-standard deviation, both computed from the training lines.
+Every fifth line is a test example. Features are standardised with the mean and standard deviation
+of the training lines.
 """
 
 import functools
@@ -14,7 +14,7 @@ from common import data, fail
 
 @functools.cache
 def read(path: str) -> np.ndarray:
-    """All lines [lines, features + 1]; a bad file ends the process with one sentence."""
+    """All lines, [lines, features + 1]; a bad file ends the process with one sentence."""
     try:
         rows = np.loadtxt(path, delimiter=",", comments=None, skiprows=1, ndmin=2)
     except ValueError as error:
@@ -28,7 +28,7 @@ def read(path: str) -> np.ndarray:
 
 
 def sizes(path: str) -> tuple[int, int]:
-    """How many features and how many classes there are."""
+    """The numbers of features and classes."""
     rows = read(path)
     return rows.shape[1] - 1, int(rows[:, -1].max()) + 1
 
@@ -52,7 +52,7 @@ def batches(flags, worker: int, workers: int):
     """This worker's shard of the training lines, as a `tf.data` pipeline.
 
     Returns:
-        A function that makes the tensors of a fresh batch: x [batch, features], labels [batch].
+        A function that returns the tensors of a fresh batch: x [batch, features], labels [batch].
     """
     if flags.batch_size == 0:
         fail("--batch_size 0: this example draws batches from shuffled lines; give 1 or more")

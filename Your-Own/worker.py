@@ -4,29 +4,29 @@ Each worker repeats this, without waiting for the others:
 
     pull   w <- w~
            g = gradient of the mean loss on a fresh mini-batch of its own shard, at w, with dropout
-    push   w~ <- Adam(w~, g), with a rate that decays with the number of the update
+    push   w~ <- Adam(w~, g), with a rate that decays with the number of updates
 """
 
 from common import cluster, copies, fail, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-import network  # beside this file, as is table
+import network  # in this folder, as is table
 import table
 
-# Flags and their defaults (--help lists all). --steps: updates by all workers together.
+# Flags and their defaults (--help lists all). --steps: total updates by all workers.
 DEFAULTS = {
     "workers": 2,
     "ps": 1,
     "steps": 1000,
     "learning_rate": 0.01,
     "hidden": 32,
-    "model": "dropout_net",  # a name that common/ does not know: this example's only network
-    "data": "tumours.csv",  # lies in this folder
-    "dropout": 0.2,  # no flag of common/: becomes one, --dropout
+    "model": "dropout_net",  # unknown to common/: this example's only network
+    "data": "tumours.csv",  # in this folder
+    "dropout": 0.2,  # unknown to common/: becomes a flag, --dropout
 }
 
 # 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
-tf.disable_eager_execution()  # graphs and sessions; the main README says why
+tf.disable_eager_execution()  # use graphs and sessions; the main README says why
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 if not 0 <= flags.dropout < 1:
@@ -35,7 +35,7 @@ if not 0 <= flags.dropout < 1:
 # 2. This task's server: the tasks talk to each other through their servers.
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
-# 3. Parameters w~ and global_step, the count of their updates: on the ps, shared by all workers.
+# 3. Parameters w~ and global_step, which counts their updates: on the ps, shared by all workers.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = network.create(flags, *table.sizes(flags.data))
     global_step = tf.train.get_or_create_global_step()
@@ -44,21 +44,21 @@ with tf.device(task.device):
     # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = table.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. Pull w <- w~; pulled_at: global_step just before; staleness: number - pulled_at
+    # 5. The scheme. Pull w <- w~. pulled_at: global_step just before. Staleness: number - pulled_at
     w, pulled_at = copies.pull(params, global_step)
     loss, grads = network.gradients(w, next_batch(), flags.dropout)
     arrived = copies.send(grads, params)  # the same values, now on the ps
 
-# Push: Adam, once the gradients have arrived; its rate falls to a tenth in --steps updates. Its
-# slots, two for each parameter, are on the ps too, and in the checkpoints.
-# First global_step grows by 1 (number: its value before), then the update below is applied. At
-# --steps it stays as it is: nothing is applied, and this worker's loop ends.
+# Push: Adam, once the gradients have arrived. Its rate falls to a tenth over --steps updates. Its
+# slots, two per parameter, are also on the ps and in the checkpoints.
+# First, next_update adds 1 to global_step (number: the value before); then the update is applied.
+# Once global_step equals --steps, nothing is applied, and this worker's loop ends.
 with session.next_update(global_step, flags, after=arrived) as number:
     rate = tf.train.exponential_decay(flags.learning_rate, number, flags.steps, 0.1)
     step = tf.train.AdamOptimizer(rate).apply_gradients(zip(arrived, params))
 tf.summary.scalar("learning_rate", rate)  # for TensorBoard
 
-# A hook sees every step. This one writes the rate into logs/worker-K.log once a second.
+# A hook sees every step. This one writes the rate to logs/worker-K.log once a second.
 log_rate = tf.train.LoggingTensorHook(
     {"rate": rate},
     every_n_secs=1,

@@ -1,9 +1,9 @@
-"""How the three notebooks find each other, and how they say whom they wait for.
+"""How the three notebooks find each other and show what they wait for.
 
-The first notebook chooses a free address for each role and writes all three to a file, in a
-temporary folder named after the user. Each notebook locks its role's file while its kernel runs.
-The system releases the lock when the process ends. So the next notebook recognises the addresses of
-a dead run, and replaces them.
+The first notebook chooses a free address for each role and writes all three to a file in a
+temporary folder named after the user. Each notebook locks its role's file while its kernel runs;
+the system releases the lock when the process ends. So the next notebook recognises the addresses of
+a dead run and replaces them.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ _held: dict = {}  # role -> the open lock file
 
 
 def folder() -> Path:
-    """The meeting place, for this user only."""
+    """The meeting place, private to this user."""
     path = Path(tempfile.gettempdir()) / f"multiple-workers-{getpass.getuser()}"
     path.mkdir(mode=0o700, exist_ok=True)
     if path.stat().st_uid != os.getuid():
@@ -42,14 +42,14 @@ def folder() -> Path:
 
 @contextlib.contextmanager
 def _alone():
-    """One notebook at a time reads and writes the meeting place."""
+    """Lets one notebook at a time read and write the meeting place."""
     with open(folder() / "mutex", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def _locked(role: str):
-    """The role's lock file, locked; None if another process has it."""
+    """The role's lock file, locked; None if another process holds the lock."""
     file = open(folder() / f"{role}.lock", "w")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -74,7 +74,7 @@ def _is_locked(role: str) -> bool:
 
 def meet(role: str) -> dict[str, list[str]]:
     """Takes the role and returns the cluster: job -> `host:port` of its tasks."""
-    if role in _held:  # this cell is run again
+    if role in _held:  # this cell runs again
         return json.loads((folder() / "cluster.json").read_text())
     with _alone():
         lock = _locked(role)
@@ -82,14 +82,14 @@ def meet(role: str) -> dict[str, list[str]]:
             raise RuntimeError(f"{ROLES[role]} is already running in another kernel")
         file = folder() / "cluster.json"
         if not any(_is_locked(other) for other in ROLES if other != role) or not file.exists():
-            ps, *workers = notebook.free_addresses(3)  # the first, or the last run is dead
+            ps, *workers = notebook.free_addresses(3)  # the first, or the previous run is dead
             file.write_text(json.dumps({"ps": [ps], "worker": workers}))
         _held[role] = lock
         return json.loads(file.read_text())
 
 
 def leave(role: str) -> None:
-    """Gives the role back; the last notebook to leave clears the meeting place."""
+    """Releases the role; the last notebook to leave clears the meeting place."""
     with _alone():
         _held.pop(role).close()
         (folder() / f"{role}.lock").unlink(missing_ok=True)
@@ -105,11 +105,11 @@ def wait(
     """Returns once `condition()` holds; until then, shows what to do, and where.
 
     Args:
-        condition: asked again and again.
-        role: whose notebook it waits for.
-        section: what that notebook has to finish.
+        condition: polled.
+        role: the role of the notebook that this one waits for.
+        section: the section that the other notebook must finish.
         patience: in seconds.
-        pause: seconds between two questions, where nothing can wake us.
+        pause: seconds between two polls, if `condition` itself does not block.
 
     Raises:
         TimeoutError: after `patience` seconds.
@@ -127,22 +127,22 @@ def wait(
 
 
 def wait_for_ps(cluster: dict[str, list[str]], patience: float) -> None:
-    """Returns when the parameter server answers."""
+    """Returns once the parameter server answers."""
     wait(lambda: addresses.answers(cluster["ps"][0]), "ps", 1, patience)
 
 
 class Sections:
-    """Which sections a worker has finished: gates on the ps, which all notebooks see."""
+    """The sections that a worker has finished, as gates on the ps that all notebooks see."""
 
     def __init__(self, role: str, count: int = 8):
         self._role = role
         self._gates = [Gate(f"{role}/{section}") for section in range(count + 1)]
 
     def finished(self, session: tf.Session, section: int) -> None:
-        """Called in the worker's notebook: opens the gate of the section."""
+        """Called in the worker's notebook: opens the section's gate."""
         self._gates[section].open(session)
 
     def wait(self, session: tf.Session, section: int, patience: float) -> None:
-        """Called in another notebook: returns when the worker has finished the section."""
+        """Called in another notebook: returns once the worker has finished the section."""
         gate = self._gates[section]
         wait(lambda: gate.opens(session, 0.5), self._role, section, patience, pause=0)
