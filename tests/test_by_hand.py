@@ -65,9 +65,7 @@ def test_a_port_that_is_taken(tmp_path, job, shared):
         output, _ = task.communicate(timeout=seconds(60))
     assert task.returncode == 2
     said = [line for line in output.splitlines() if not line.startswith(("WARNING: All", "I0"))]
-    assert said == [
-        f"error: port {port} is taken: end the program that uses it, or choose another port"
-    ]
+    assert said == [f"error: port {port} is in use: stop that program, or choose another port"]
     assert not list(tmp_path.iterdir())
 
 

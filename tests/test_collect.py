@@ -132,7 +132,7 @@ def test_folders_that_do_not_fit(tmp_path):
     again = part(tmp_path / "again", started=11.0)
     assert f"{a} and {again} both hold the part of worker 0" in refused(a, b, again)
     (empty / "task-ps-0.json").write_text('{"job": "ps"}')
-    assert "task-ps-0.json is not what a task leaves" in refused(a, b, empty)
+    assert "task-ps-0.json is not a task's part" in refused(a, b, empty)
     (empty / "task-ps-0.json").unlink()
     (empty / "summary.json").write_text("")
     assert f"{empty} holds no part of a run" in refused(empty)

@@ -144,7 +144,7 @@ def test_a_ps_that_stands_still_and_a_guard_that_is_killed(start):
     reader = threading.Thread(target=lambda: shown.extend(iter(process.stdout.readline, "")))
     reader.start()
     os.kill(pid, signal.SIGSTOP)
-    wanted = f"ps 0 has stood still for 10 s: a signal stopped it, kill -CONT {pid} lets it go on\n"
+    wanted = f"ps 0 has been suspended for 10 s: resume it with kill -CONT {pid}\n"
     assert eventually(lambda: wanted in shown, 20 / seconds(1) + 10)
     os.kill(pid, signal.SIGCONT)
     reach(where, json.loads(events_file(where, 0).read_text().splitlines()[-1])["global_step"] + 10)
@@ -154,7 +154,7 @@ def test_a_ps_that_stands_still_and_a_guard_that_is_killed(start):
     process.wait()
     assert eventually(lambda: not processes(), 5)
     reader.join()
-    assert sum("stood still" in line for line in shown) == 1
+    assert sum("has been suspended" in line for line in shown) == 1
 
 
 def test_checkpoints_hold_the_parameters_of_the_update_that_they_name(start):

@@ -109,7 +109,7 @@ def test_several_devices_without_a_gpu(run):
     finished = run("Multiple-GPUs-Single-Machine", "--workers", 2, "--steps", 300)
     assert (finished.summary["workers"], finished.summary["ps"]) == (2, 1)
     if not gpus.count():
-        assert "no GPU found: on the CPU" in finished.output
+        assert "no GPU found: using the CPU" in finished.output
     for k in (0, 1):
         log = (finished.results / "logs" / f"worker-{k}.log").read_text()
         assert f"worker {k} computes on " in log

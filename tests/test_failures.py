@@ -114,7 +114,7 @@ def test_a_ps_that_never_comes_up(run, tmp_path):
     finished = run("HogWild", "--timeout", limit, root=root, ok=False)
     assert finished.code == 1
     last = finished.output.rstrip().splitlines()[-1]
-    assert last.startswith(f"error: after --timeout {limit} s ps 0 had not come up at localhost:")
+    assert last.startswith(f"error: timed out after {limit} s (--timeout): ps 0 never answered at")
 
 
 @pytest.mark.parametrize("missing", ["ps 0", "worker 1", "worker 0"])
@@ -170,7 +170,7 @@ def test_threads_that_run_out_of_time(run):
     finished = run("HogWild", "--threads", 2, "--steps", ENDLESS, "--timeout", limit, ok=False)
     assert finished.code == 1
     last = finished.output.rstrip().splitlines()[-1]
-    text = f"error: after --timeout {limit} s the run had not finished: give it more time"
+    text = f"error: timed out after {limit} s (--timeout): the run is not finished; give it"
     assert last.startswith(text)
 
 

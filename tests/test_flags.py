@@ -466,12 +466,12 @@ def test_flags_override_tf_config(task):
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ("{'cluster'", ("TF_CONFIG must read", "as JSON")),
-        ("[]", ("TF_CONFIG must read",)),
-        ({"cluster": {"ps": ["p:1"], "worker": ["a:1"]}}, ("TF_CONFIG must read", "'task'")),
-        ({"task": {"type": "worker", "index": 0}}, ("TF_CONFIG must read", "'cluster'")),
-        (cluster_config("worker", "first"), ("TF_CONFIG must read",)),
-        (cluster_config("worker", -1), ("TF_CONFIG must read", "negative")),
+        ("{'cluster'", ("TF_CONFIG must look like", "as JSON")),
+        ("[]", ("TF_CONFIG must look like",)),
+        ({"cluster": {"ps": ["p:1"], "worker": ["a:1"]}}, ("TF_CONFIG must look like", "'task'")),
+        ({"task": {"type": "worker", "index": 0}}, ("TF_CONFIG must look like", "'cluster'")),
+        (cluster_config("worker", "first"), ("TF_CONFIG must look like",)),
+        (cluster_config("worker", -1), ("TF_CONFIG must look like", "negative")),
         (cluster_config("worker", 0, ps="p:1", worker=["a:1"]), ("TF_CONFIG", "ps is not a list")),
         (cluster_config("worker", 0, ps=[2222], worker=["a:1"]), ("TF_CONFIG", "ps is not a list")),
         (cluster_config("worker", 0, worker=["a:1"]), ("TF_CONFIG", "ps and worker", "['worker']")),

@@ -345,7 +345,7 @@ def test_a_mistake_ends_in_one_sentence(trials, capsys, changes, words):
 def test_run_sh_shows_the_mistake(run):
     for flags, words in ((("--search", "luck"), "--search: must be one of grid, random"),
                          (("--rates", "fast"), "--rates: must be a number"),
-                         (("--hidden", "64"), "--hidden: this example has no use for it"),
+                         (("--hidden", "64"), "--hidden: this example does not use it"),
                          (("--rates", "0"), "--rates: each must be above 0, not 0")):  # fmt: skip
         finished = run(FOLDER, *flags, ok=False)
         assert finished.code == 2

@@ -111,7 +111,7 @@ ONE = "--cluster_spec=local|localhost:2222"
         (["--cluster_spec=a|h:1,a|h:2", "--job_name=a"], "names the job a twice"),
         (["--cluster_spec=a|h:1,b|h:1", "--job_name=a"], "two tasks have the same address h:1"),
         ([ONE, "--job_name=ps"], "the cluster has the jobs local, not 'ps'"),
-        ([ONE, "--job_name=local", "--task_index=1"], "there is no local 1, the last one is 0"),
+        ([ONE, "--job_name=local", "--task_index=1"], "there is no local 1; the last one is 0"),
         ([ONE, "--job_name=local", "--task_index=-1"], "--task_index: must be a whole number"),
         ([ONE, "--job_name=local", "--port=1"], "unknown flag --port=1"),
     ],
@@ -135,5 +135,5 @@ def test_a_port_that_is_taken_is_one_sentence(serve):
         command(f"--cluster_spec=local|localhost:{port}", "--job_name=local"), cwd=ROOT,
         env=environment(), text=True, capture_output=True, timeout=seconds(60))  # fmt: skip
     assert done.returncode == 2
-    assert done.stderr.startswith(f"error: port {port} is taken")
+    assert done.stderr.startswith(f"error: port {port} is in use")
     assert done.stderr.count("\n") == 1

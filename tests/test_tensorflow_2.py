@@ -133,9 +133,9 @@ def test_nan_is_one_sentence(run):
     ("flags", "sentence"),
     [
         (("--strategy", "horovod"), "--strategy: "),
-        (("--strategy", "mirrored", "--ps", 1), "--ps: all is in one process here, leave it out"),
+        (("--strategy", "mirrored", "--ps", 1), "--ps: this example runs in one process"),
         (("--strategy", "multi_worker_mirrored", "--ps", 1),
-         "--ps: there is no parameter server here, leave it out"),
+         "--ps: this example has no parameter server"),
         (("--window", 5), "unknown flag --window"),
         (("--ps", 0), "--ps 0: this example needs a parameter server"),
     ],
