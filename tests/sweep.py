@@ -34,14 +34,14 @@ def examples() -> list[str]:
 
 
 def accuracy(example: str, rate: float, workers: int) -> float | None:
-    """Of the global parameters on the digits' test set; None if the loss was not a number."""
+    """Of the global parameters on the digits' test set; None if the loss was NaN."""
     with tempfile.TemporaryDirectory() as where:
         command = ["bash", f"{ROOT}/{example}/run.sh", "--plain", "--results", where]
         command += ["--learning_rate", str(rate), "--workers", str(workers)]
         env = os.environ | {"PYTHON": sys.executable}
         done = subprocess.run(command, capture_output=True, text=True, env=env)
         if done.returncode:
-            if "is not a number" in done.stdout + done.stderr:
+            if "is NaN: " in done.stdout + done.stderr:
                 return None
             sys.exit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
         return json.loads(Path(where, "summary.json").read_text())["test_accuracy"]

@@ -160,7 +160,7 @@ def test_nan_is_seen_in_the_shortest_run(run):
     finished = run("Non-Distributed-Setup", "--steps", 10, "--learning_rate", 1e30, ok=False)
     assert finished.code == 2
     last = finished.output.rstrip().splitlines()[-1]
-    assert "is not a number any more: try a smaller --learning_rate than 1e+30" in last
+    assert "is NaN: try a smaller --learning_rate than 1e+30" in last
     assert not (finished.results / "parameters.npz").exists()
     assert not (finished.results / "summary.json").exists()
 
@@ -183,7 +183,7 @@ def test_a_checkpoint_of_another_model(run, tmp_path):
     )
     assert finished.code == 2
     last = finished.output.rstrip().splitlines()[-1]
-    assert re.match(r"error: the checkpoint .* is of another model or optimizer "
+    assert re.match(r"error: the checkpoint .* is from another model or optimizer "
                     r"\(weights_0 is \[64, 128\] there, \[64, 64\] here\): .* --checkpoint_dir$",
                     last)  # fmt: skip
     assert sorted(path.name for path in checkpoints.iterdir()) == before

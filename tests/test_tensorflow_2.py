@@ -125,7 +125,7 @@ def test_nan_is_one_sentence(run):
     finished = run(HERE, "--learning_rate", 1e30, ok=False)
     assert finished.code == 2
     last = finished.output.rstrip().splitlines()[-1]
-    assert "is not a number any more: try a smaller --learning_rate than 1e+30" in last
+    assert "is NaN: try a smaller --learning_rate than 1e+30" in last
     assert not (finished.results / "summary.json").exists()
 
 

@@ -13,7 +13,7 @@ from common.training import board, graphs, results
 
 
 class Evaluation(tf.train.SessionRunHook):
-    """Now and then during training, on a sample of the test set; at the end, on all of it."""
+    """Measures on a sample of the test set during training, and on the whole set at the end."""
 
     @graphs.scope("evaluation")
     def __init__(
@@ -24,8 +24,8 @@ class Evaluation(tf.train.SessionRunHook):
         test: tuple[np.ndarray, np.ndarray],
         reached: Callable[[tf.Session], None],
     ):
-        """`evaluate` and `test` are those of `session.training`; `reached` is called with the
-        session when the test accuracy is `--target_accuracy`."""
+        """`evaluate` and `test` are as in `session.training`. Calls `reached` with the session when
+        the test accuracy reaches `--target_accuracy`."""
         self._task, self._params, self._test, self._reached = task, params, test, reached
         x, labels = test
         with tf.device(task.device):
@@ -34,7 +34,7 @@ class Evaluation(tf.train.SessionRunHook):
             w, _ = copies.pull(params, tf.train.get_global_step())
             measured = evaluate(w, data.scaled(self._x), self._labels)
             if missing := {"accuracy", "loss"} - set(measured):
-                raise ValueError(f"evaluate returns no {' and no '.join(sorted(missing))}")
+                raise ValueError(f"evaluate must also return {' and '.join(sorted(missing))}")
             self._sums = {f"test_{name}": tf.reduce_sum(tf.cast(values, tf.float32))
                           for name, values in measured.items()}  # fmt: skip
         self._global_step = tf.train.get_global_step().read_value()
@@ -48,17 +48,17 @@ class Evaluation(tf.train.SessionRunHook):
         if began < self._due:
             return
         found = self.measure(run_context.session, sample=1000)
-        took = 0.0 if self._due == 0 else time.time() - began  # the first one also sets up a graph
+        took = 0.0 if self._due == 0 else time.time() - began  # the first one includes set-up
         self._due = time.time() + max(0.1, min(2.0, 50 * took), 10 * took)
         target = self._task.flags.target_accuracy
         if target is not None and found["test_accuracy"] >= target and found["global_step"] > 0:
-            found = self.measure(run_context.session)  # the whole test set, to be sure
+            found = self.measure(run_context.session)  # confirm it on the whole test set
             if found["test_accuracy"] >= target:
                 self._reached(run_context.session)
                 run_context.request_stop()
 
     def measure(self, session: tf.Session, sample: int | None = None) -> dict:
-        """`global_step` and the mean of each measure, also appended to `evaluations.jsonl`."""
+        """Returns `global_step` and each measure's mean; appends them to `evaluations.jsonl`."""
         x, labels = self._test
         stride = max(1, math.ceil(len(labels) / sample)) if sample else 1
         x, labels = x[::stride], labels[::stride]
@@ -76,7 +76,7 @@ class Evaluation(tf.train.SessionRunHook):
         return found
 
     def finish(self, session: tf.Session, save: Callable[[tf.Session], None]) -> None:
-        """When all updates are applied: the whole test set, a last checkpoint, parameters.npz."""
+        """After the last update: measures on all of the test set, saves, writes parameters.npz."""
         found, flags = self.measure(session), self._task.flags
         if not math.isfinite(found["test_loss"]):
             results.diverged(self._task, "the loss on the test set")
