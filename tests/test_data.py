@@ -529,9 +529,9 @@ def test_a_task_that_is_started_by_hand_fetches_the_data_itself(server):
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ("other content", ("is not the file it should be", "MD5", "--data_url")),
-        ("too long", ("is not the file it should be", "larger than", "bytes", "--data_url")),
-        ("empty", ("is not the file it should be", "--data_url")),
+        ("other content", ("is not the expected file", "MD5", "--data_url")),
+        ("too long", ("is not the expected file", "larger than", "bytes", "--data_url")),
+        ("empty", ("is not the expected file", "--data_url")),
         ("cut off", ("broke off after 20 of 1000 bytes", "run again")),
         ("404", ("cannot download", "Not Found", "--data_url", "--data digits")),
     ],
@@ -577,11 +577,11 @@ def test_a_download_goes_on_where_it_broke_off(server, tmp_path, capsys, continu
     server.bodies[path], server.lengths[path] = good[:7000], len(good)
     with pytest.raises(SystemExit):
         prepare.fetch(flags("--data", "cifar10"))
-    one_sentence(capsys.readouterr().err, f"broke off after 7000 of {len(good)} bytes", "goes on")
+    one_sentence(capsys.readouterr().err, f"broke off after 7000 of {len(good)} bytes", "to resume")
     server.bodies[path], server.continues, server.sent = good, continues, 0
     prepare.fetch(flags("--data", "cifar10"))
     assert server.sent == len(good) - (7000 if continues else 0)
-    assert ("the rest after 7,000 bytes" in capsys.readouterr().out) == continues
+    assert ("resuming after 7,000 bytes" in capsys.readouterr().out) == continues
     assert cached(tmp_path) == expected_cache("cifar10")
 
 
@@ -595,7 +595,7 @@ def test_what_was_left_does_not_belong_to_the_file(server, tmp_path, capsys, lef
     if left == "other bytes":
         with pytest.raises(SystemExit):
             prepare.fetch(flags("--data", "cifar10"))
-        one_sentence(capsys.readouterr().err, "is not the file it should be", "MD5")
+        one_sentence(capsys.readouterr().err, "is not the expected file", "MD5")
         assert cached(tmp_path) == {}
     prepare.fetch(flags("--data", "cifar10"))
     assert cached(tmp_path) == expected_cache("cifar10")
@@ -642,8 +642,8 @@ def test_elsewhere_a_line_every_ten_seconds_says_how_much_is_there(monkeypatch):
 # What the archive of CIFAR-10 may hold: each case is an archive with the right checksum
 
 BAD_ARCHIVES = {
-    "leaves its folder": (IN_TAR | {"cifar-10-batches-bin/../../evil": b"!"}, "leaves"),
-    "absolute": (IN_TAR | {"/tmp/evil": b"!"}, "leaves"),
+    "leaves its folder": (IN_TAR | {"cifar-10-batches-bin/../../evil": b"!"}, "is outside"),
+    "absolute": (IN_TAR | {"/tmp/evil": b"!"}, "is outside"),
     "no test batch": (
         {n: b for n, b in IN_TAR.items() if "test" not in n},
         "lacks cifar-10-batches-bin/test",
@@ -707,7 +707,7 @@ def test_a_damaged_extracted_file_is_named(server, tmp_path, capsys, damage):
     with pytest.raises(SystemExit) as ended:
         data.load(options, "train")
     assert ended.value.code == 2
-    one_sentence(capsys.readouterr().err, str(path), "is damaged: remove the folder")
+    one_sentence(capsys.readouterr().err, str(path), "is damaged: delete")
 
 
 def test_a_server_that_does_not_answer(server, tmp_path, capsys):
