@@ -28,7 +28,7 @@ SHOWN_IN_WORDS = {  # defaults that depend on other things
     "data_url": "the data's publisher",
     "results": "results/<time>",
     "checkpoint_dir": "in the results",
-    "workers": "one for each GPU; 2 on a machine without",
+    "workers": "one per GPU, or 2 without a GPU",
     "moving_rate": "0.9 / workers",
     "learning_rates": "learning_rate / workers",
     "threads": "processes",
@@ -53,7 +53,7 @@ def expected_defaults(own: dict) -> dict[str, list[str]]:
     """What `--help` has to show for an example with these `DEFAULTS`."""
     known = common_flags.EVERYWHERE | common_flags.IF_NAMED
     values = {name: flag.default for name, flag in common_flags.EVERYWHERE.items()} | own
-    shown = {"help": [], "plain": ["one, on a terminal"]}
+    shown = {"help": [], "plain": ["show one on a terminal"]}
     for name, value in values.items():
         text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
         if isinstance(value, tuple):
@@ -282,7 +282,7 @@ def test_a_default_that_shows_no_type_is_one_sentence(capsys, default):
     with pytest.raises(SystemExit) as ended:
         options({"own": default})
     assert ended.value.code == 2
-    assert_one_sentence(capsys.readouterr().err, 'DEFAULTS["own"] is', "shows its type")
+    assert_one_sentence(capsys.readouterr().err, 'DEFAULTS["own"] is', "gets its type from")
 
 
 @pytest.mark.parametrize(
