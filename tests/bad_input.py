@@ -1,6 +1,6 @@
-"""Everything that is misspelt, damaged or impossible ends in one sentence and exit code 2.
+"""Misspelt, damaged or impossible input ends with a one-line error and exit code 2.
 
-`python tests/bad_input.py` tries all of it and prints a table: what is typed, what `run.sh` says.
+`python tests/bad_input.py` tries all cases and prints a table: the input, and what `run.sh` says.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class Bad(NamedTuple):
-    """What is typed in a folder that `prepare` has filled, and words of the answer."""
+    """The input, typed in a folder that `prepare` has filled, and words of the error."""
 
     example: str
     flags: str
@@ -34,7 +34,7 @@ NOT_UTF8 = os.fsdecode(b"dir-\xff")
 MISTAKES = [
     Bad(example, flags, tuple(words))
     for example, flags, *words in [
-        # The words of the command line
+        # The words on the command line
         ("HogWild", "--nonsense 3", "unknown flag --nonsense", "--help"),
         ("HogWild", "--work 3", "unknown flag --work"),  # an abbreviation could change its meaning
         ("HogWild", "surplus", "unknown flag surplus"),
@@ -82,7 +82,7 @@ MISTAKES = [
         ("In-Graph-Replication", "--mode towers", "--mode", "averaged, threads", "'towers'"),
         ("Actor-Learner", "--data digits", "--data", "one of cartpole", "'digits'"),
         ("Actor-Learner", "--model mlp", "--model", "one of policy", "'mlp'"),
-        # What does not fit together
+        # Flags that do not fit together
         ("HogWild", "--ps 0", "--ps 0", "needs a parameter server"),
         ("HogWild", "--threads 2 --ps 1", "--ps", "one process", "leave it out"),
         ("HogWild", "--threads 2 --workers=2", "--workers", "one process", "leave it out"),
@@ -165,7 +165,7 @@ MISTAKES = [
     ]
 ]
 
-# What only a shell can do wrong: a command for bash, where $run is HogWild's run.sh.
+# Mistakes that need a shell: commands for bash, where $run is HogWild's run.sh.
 SHELL = {
     "mkdir x; cd x; rmdir ../x; bash $run --results /tmp/never": (
         "the current directory was deleted",
@@ -180,7 +180,7 @@ SHELL = {
 
 
 def arrays(train: int = 12, test: int = 4, classes: int = 3, shape=(5,)) -> dict[str, np.ndarray]:
-    """A small good .npz; example k of the training set is full of k."""
+    """A small valid .npz; example k of the training set contains only the number k."""
     x_train = np.stack([np.full(shape, k, np.float32) for k in range(train)])
     return {
         "x_train": x_train,
@@ -190,7 +190,7 @@ def arrays(train: int = 12, test: int = 4, classes: int = 3, shape=(5,)) -> dict
     }
 
 
-FAULTS = {  # name -> what differs from good arrays; None: left out
+FAULTS = {  # name -> changes to valid arrays; None: left out
     "good": {},
     "no-x_test": {"x_test": None},
     "no-arrays": dict.fromkeys(arrays()),
@@ -216,7 +216,7 @@ FAULTS = {  # name -> what differs from good arrays; None: left out
 
 
 def prepare(here: Path) -> None:
-    """Fills the folder in which the commands are typed."""
+    """Fills the folder from which the commands run."""
     for name, changed in FAULTS.items():
         content = {k: a for k, a in (arrays() | changed).items() if a is not None}
         np.savez(here / f"{name}.npz", **content)
@@ -229,7 +229,7 @@ def prepare(here: Path) -> None:
 
 
 def state(*folders: Path) -> dict[str, tuple]:
-    """Every file and folder, with what shows a change; not what Python compiled."""
+    """Every file and folder, with what reveals a change; without compiled Python."""
     found = {}
     for folder in folders:
         for path in folder.rglob("*"):
@@ -243,7 +243,7 @@ def state(*folders: Path) -> dict[str, tuple]:
 def refused(house: Path, here: Path) -> list[dict]:
     """Runs the launcher on every mistake, in a fork of this process, as `run.sh` would.
 
-    An import of TensorFlow would be an error: no task may have been started by then.
+    An import of TensorFlow would be an error: the launcher must refuse before it starts a task.
     """
     sys.path[:0] = [str(house), str(house / "poison")]
     from common.launch import launcher
@@ -275,7 +275,7 @@ def refused(house: Path, here: Path) -> list[dict]:
 
 
 def all_refused(house: Path, here: Path, env: dict[str, str]) -> list[dict]:
-    """`refused` in a process of its own."""
+    """Calls `refused` in a separate process."""
     command = [sys.executable, __file__, "--refused", str(house), str(here)]
     done = subprocess.run(command, capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr
@@ -283,12 +283,12 @@ def all_refused(house: Path, here: Path, env: dict[str, str]) -> list[dict]:
 
 
 def typed(command: str, house: Path, here: Path, env: dict[str, str]) -> dict:
-    """Types a command of `SHELL` as a user would."""
+    """Runs a command of `SHELL` as if a user typed it."""
     before = state(house, here)
     env = env | {"run": str(house / "HogWild" / "run.sh")}
     done = subprocess.run(["bash", "-c", command], cwd=here, env=env, capture_output=True)
     err = done.stderr.decode(errors="replace")
-    # Bash itself complains, too, where there is no directory.
+    # Bash itself also complains if there is no current directory.
     err = "".join(line for line in err.splitlines(True) if "getcwd" not in line)
     after = state(house, here)
     left = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
@@ -296,8 +296,8 @@ def typed(command: str, house: Path, here: Path, env: dict[str, str]) -> dict:
 
 
 def copy(house: Path) -> None:
-    """The examples and common/, to see whether anything is written there; and a TensorFlow that
-    cannot be imported."""
+    """Copies the examples and common/, to see whether a run writes there, and adds a TensorFlow
+    that cannot be imported."""
     (house / "poison").mkdir(parents=True)
     (house / "poison" / "tensorflow.py").write_text("raise RuntimeError('it was imported')")
     ignore = shutil.ignore_patterns("__pycache__", "results", "*.ipynb")

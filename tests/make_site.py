@@ -1,6 +1,6 @@
-"""Turns the READMEs and the notebooks into a static HTML site: run by `site.sh`.
+"""Turns the READMEs and the notebooks into a static HTML site. `site.sh` runs it.
 
-Every page is self-contained: it holds its style and formulas, and loads nothing.
+Every page is self-contained: it contains its style and formulas, and loads nothing.
 """
 
 import base64
@@ -27,7 +27,7 @@ MATH = re.compile(r"\$\$(.+?)\$\$|\$(?!\s)([^$\n]+?)(?<!\s)\$(?!\d)", re.S)
 
 
 def links(markdown: str) -> list[str]:
-    """The targets of a text's links, in order, without code blocks."""
+    """The targets of a text's links, in order, ignoring code blocks."""
     return re.findall(r"\]\(([^)\s#]+)", re.sub(r"```.*?```", "", markdown, flags=re.S))
 
 
@@ -51,7 +51,7 @@ def reading_order() -> list[Path]:
 
 
 def page_of(source: Path) -> Path:
-    """Where a source's page lies in the site."""
+    """The place of a source's page in the site."""
     if source.name == "README.md":
         return source.with_name("index.html") if source.parent.name else Path("about.html")
     return source.with_suffix(".html")
@@ -83,7 +83,7 @@ def formula(tex: str, display: bool) -> str:
 
 
 def with_formulas(markdown: str) -> str:
-    """Formulas outside of code, drawn."""
+    """Draws the formulas outside of code."""
 
     def draw(match):
         if match[1]:
@@ -95,7 +95,7 @@ def with_formulas(markdown: str) -> str:
 
 
 def load(source: Path) -> nbformat.NotebookNode:
-    """A notebook, or a README as a notebook of one cell, with its formulas drawn."""
+    """A notebook, or a README as a notebook of one cell, with drawn formulas."""
     text = (ROOT / source).read_text(encoding="utf-8")
     if source.suffix == ".md":
         text = re.sub(r"<!--.*?-->\n?", "", text, flags=re.S)
@@ -126,7 +126,7 @@ def anchor(heading: str, source: Path) -> str:
 
 
 class Site:
-    """The pages, how they are linked, and the folder that they are written to."""
+    """The pages, their links, and the folder for them."""
 
     def __init__(self, target: Path):
         self.target, self.sources = target, reading_order()
@@ -140,7 +140,7 @@ class Site:
         self.css = f"{css}\n{rules[0]}\n@media (prefers-color-scheme: dark) {{\n{rules[1]}\n}}\n"
 
     def link(self, source: Path, target: str) -> str:
-        """A link of a source, as its page needs it; copies a file that has no page."""
+        """Translates a source's link for its page; copies the target if it has no page."""
         file, _, place = target.partition("#")
         if "://" in target or not file or target.startswith(("mailto:", "data:")):
             return target
@@ -159,7 +159,7 @@ class Site:
         return there + (f"#{place}" if place else "")
 
     def write(self, page: Path, body: str, **around) -> None:
-        """Writes a page in its frame, which the template of the notebooks has too."""
+        """Writes a page in its frame, which the notebook template has too."""
         home = os.path.relpath("index.html", page.parent)
         resources = {"site": {"css": self.css, "home": home, "body": body, **around}}
         empty = nbformat.v4.new_notebook()
