@@ -1,4 +1,4 @@
-"""The doctor passes a healthy machine; each fault gets one line that names it and its fix."""
+"""The doctor passes a healthy machine; each fault gets one line with its fix."""
 
 import importlib.metadata
 import re
@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 
 from common.launch import doctor, network
 
-# In a private network where possible, so that other programs' ports do not matter.
+# In a private network if possible, so that other programs' ports do not matter.
 PRELUDE = """
 import runpy, socket, sys
 from common.launch import network
@@ -24,7 +24,7 @@ network.choose("auto", lambda warning: None)
 
 
 def examine(sabotage: str = "", **more: str) -> tuple[int, list[str]]:
-    """Runs the doctor as a process: its exit code, and its lines."""
+    """Runs the doctor as a process; returns its exit code and its lines."""
     script = f"{PRELUDE}{sabotage}\nrunpy.run_module('common.doctor', run_name='__main__')"
     env = environment()
     for name in doctor.PROXIES:
@@ -45,7 +45,7 @@ def examine(sabotage: str = "", **more: str) -> tuple[int, list[str]]:
 
 
 def failures(lines: list[str]) -> list[str]:
-    """The failed lines, without the one on private networks where this system has none."""
+    """The failed lines, except that on private networks if this system has none."""
     failed = [line for line in lines if line.startswith("[FAIL]")]
     if network.can_be_private():
         (told,) = [line for line in failed if "no private network" in line]
@@ -54,7 +54,7 @@ def failures(lines: list[str]) -> list[str]:
 
 
 def problem(check, *arguments) -> tuple[str, str]:
-    """What a check says is wrong, and how to fix it."""
+    """The problem that a check reports, and its fix."""
     with pytest.raises(doctor.Problem) as caught:
         check(*arguments)
     return caught.value.args
@@ -76,7 +76,7 @@ def test_a_healthy_machine():
 
 @pytest.mark.slow("starts TensorFlow servers")
 def test_a_port_in_use_and_proxies():
-    """Proxies that lead nowhere: the server still answers."""
+    """With dead proxies the server still answers."""
     taken = "listener = socket.create_server(('', 2223))"
     code, lines = examine(taken, http_proxy="http://127.0.0.1:9", HTTPS_PROXY="http://127.0.0.1:9")
     (line,) = failures(lines)
@@ -122,7 +122,7 @@ def test_a_server_that_does_not_answer(monkeypatch):
 def test_python_too_old():
     code, lines = examine("sys.version_info = (3, 9, 18, 'final', 0)")
     assert code == 1
-    (line,) = lines  # and no other
+    (line,) = lines  # and no others
     assert line == "[FAIL] Python 3.9.18; nothing else was checked -> use Python 3.10 to 3.13"
 
 

@@ -1,4 +1,4 @@
-"""The stand-alone server: the classic command line, a session of another process, bad input."""
+"""The stand-alone server: the classic command line, sessions of other processes, bad input."""
 
 import signal
 import subprocess
@@ -71,7 +71,7 @@ def test_a_session_of_another_process_runs_on_it(serve, ending):
     assert "total 3" in seen
     assert "on /job:local/replica:0/task:0/device:CPU:0" in seen
     process.send_signal(ending)
-    assert process.communicate(timeout=seconds(10))[0] == ""  # quietly
+    assert process.communicate(timeout=seconds(10))[0] == ""  # no output
     assert process.returncode == 0
     assert eventually(lambda: not addresses.answers(f"localhost:{port}"), 5)
 
@@ -116,7 +116,7 @@ ONE = "--cluster_spec=local|localhost:2222"
         ([ONE, "--job_name=local", "--port=1"], "unknown flag --port=1"),
     ],
 )
-def test_a_bad_command_line_is_one_sentence(flags, words):
+def test_a_bad_command_line_gives_a_one_line_error(flags, words):
     done = subprocess.run(command(*flags), cwd=ROOT, env=environment(), text=True,
                           capture_output=True, timeout=seconds(60))  # fmt: skip
     assert done.returncode == 2
@@ -127,7 +127,7 @@ def test_a_bad_command_line_is_one_sentence(flags, words):
 
 
 @pytest.mark.slow("starts servers and a client")
-def test_a_port_that_is_taken_is_one_sentence(serve):
+def test_a_port_in_use_gives_a_one_line_error(serve):
     [port] = network.free_ports(1, private=False)
     first = serve(f"local|localhost:{port}", "local")
     assert "all interfaces" in first.stdout.readline()
