@@ -14,7 +14,7 @@ from common import flags as command_line
 from common.launch import converters as to
 from common.training import results
 
-# Keras takes a third of TensorFlow's import. With this set, it loads when a script first uses it.
+# Keras takes a third of TensorFlow's import time. With this set, it loads on first use.
 _ours = "TF_USE_LEGACY_KERAS" not in os.environ
 if _ours:
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
@@ -61,7 +61,7 @@ class Task:
             defaults: the example's own defaults; without them, those of the folder's main script,
                 `chief.py` or `worker.py`.
 
-        A bad flag or cluster exits with a one-line error and code 2.
+        Exits with a one-line error and code 2 on a bad flag or cluster.
         """
         folder = Path(sys.argv[0]).resolve().parent
         main = Path(sys.argv[0])

@@ -31,7 +31,7 @@ class Gate:
         return bool(session.run(self._closed))
 
     def opens(self, session: tf.Session, seconds: float) -> bool:
-        """Whether it is open or opens within `seconds`, enough for a message to the ps."""
+        """Whether it is open or opens within `seconds`; allow for a message to the ps."""
         patience = tf.RunOptions(timeout_in_ms=max(1, int(1000 * seconds)))
         try:
             session.run(self._pass, options=patience)

@@ -35,7 +35,7 @@ def next_update(global_step: tf.Variable, flags, after: Sequence[tf.Tensor]) -> 
 
     Reading and counting are one atomic operation, so each of the numbers 0 .. steps - 1 goes to
     exactly one update of one worker. After the last one TensorFlow raises `OutOfRangeError`, which
-    ends a monitored session: nobody applies an update too many.
+    ends a monitored session: no surplus update is applied.
 
     Inside, an operation runs on the ps that holds its operands. Compute all you can before the
     `with`, so that the update follows its number immediately.
@@ -94,7 +94,7 @@ def training(
         pulled_at: how many updates the parameters contained when the step pulled them; default:
             all updates so far.
         replicas: more threads or towers in this process, each a dictionary of `step`, `loss`,
-            `number` and `pulled_at`; if they share one step, also of `sent`, their gradients.
+            `number` and `pulled_at`; if they share one step, also `sent`, its gradients.
         rounds: the rounds of a synchronous scheme.
         begin: run before the first step, and again after a recovery, once the parameters exist.
         hooks: the script's own; they see every step.
@@ -109,8 +109,8 @@ def training(
     Raises:
         ValueError: if an update does not wait for its number, or does not run on the ps.
 
-    A NaN loss, a checkpoint of another model, or a task that never arrives exits with a one-line
-    error and code 2.
+    Exits with a one-line error and code 2 on a NaN loss, a checkpoint of another model, or a task
+    that never arrives.
     """
     flags = task.flags
     results.create(flags.results)

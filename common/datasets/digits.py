@@ -11,8 +11,8 @@ SEED = 0  # for the order
 def load(flags, part: str) -> tuple[np.ndarray, np.ndarray]:
     """The digits, shuffled once with `SEED`; then every fifth example belongs to the test set.
 
-    In their published order the digits repeat in sequences, so each of eight workers, which takes
-    every eighth example, would get very different numbers of each class.
+    In the published order the digits come in repeating sequences: the shards of eight workers,
+    every eighth example, would hold very different numbers of each class.
     """
     # The file behind scikit-learn's load_digits, whose import takes longer than training.
     folder = importlib.util.find_spec("sklearn").submodule_search_locations[0]

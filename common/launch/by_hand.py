@@ -1,4 +1,4 @@
-"""For a task started by hand: finds its cluster, checks all flags, and writes its part."""
+"""For a task started by hand: finds its cluster, checks its flags, writes its `task-*.json`."""
 
 import errno
 import os
@@ -42,10 +42,10 @@ def find(job: str, hosts: dict[str, list[str]], flags) -> tuple[str, int, dict[s
 
 
 def check(task, defaults: dict, parser, named: bool) -> None:
-    """Checks the flags and the port; exits with a one-line error, or writes the task's part.
+    """Checks the flags and the port; exits with a one-line error, or writes `task-JOB-INDEX.json`.
 
     `named`: whether the command line names a results folder. Without one, a server without a
-    program writes no part.
+    program writes no file.
     """
     mistakes.check(task.flags, defaults, parser)
     if task.hosts:

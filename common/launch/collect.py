@@ -75,7 +75,7 @@ def _common(part: dict) -> dict:
 
 
 def main() -> None:
-    """Runs the command. A mistake exits with a one-line error and code 2."""
+    """Runs the command. Exits with a one-line error and code 2 on a mistake."""
     how = {"prog": "python -m common.collect", "description": __doc__, "allow_abbrev": False}
     parser = Parser(**how, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", metavar="FOLDER", help="a task's --results")

@@ -70,7 +70,7 @@ def packages(names: tuple[str, ...] = PACKAGES) -> str:
 
 
 def try_tensorflow() -> None:
-    """Prints JSON for each thing that works. Two servers, since one alone needs no network."""
+    """Prints JSON for each thing that works; starts two servers, since one uses no network."""
     from common.launch import network
 
     private = network.choose("auto", lambda warning: None) == "private"

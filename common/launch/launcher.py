@@ -22,7 +22,7 @@ class Stopped(BaseException):
 
 
 class Failed(Exception):
-    """The run cannot be completed. Holds the message to print last and the exit code."""
+    """The run cannot be completed. Holds the final message and the exit code."""
 
 
 def main(arguments: list[str]) -> int:
@@ -131,7 +131,7 @@ class Run:
                 signal.signal(number, handler)
 
     def _watch(self, shown) -> None:
-        """Returns when all tasks have succeeded; raises `Failed` when the run cannot."""
+        """Returns when all tasks have succeeded; raises `Failed` if the run cannot succeed."""
         while any(task.exit_code is None for task in self.tasks):
             self.meter.note()
             if time.monotonic() > self.deadline:

@@ -23,7 +23,7 @@ _KIND, _OPTIONS, _PARAMETERS, _RATE64, _BURST, _ETHERNET = 1, 2, 1, 4, 6, 1
 
 
 def limit(mbit: float) -> None:
-    """Limits this process's network, a private one, to `mbit` Mbit/s.
+    """Limits this process's private network to `mbit` Mbit/s.
 
     All tasks share the link, in both directions. Its queue holds 0.4 s of traffic; the kernel drops
     packets when it is full, and TCP resends them.

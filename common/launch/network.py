@@ -104,8 +104,8 @@ def choose(wanted: str, say: Callable[[str], None], mbit: float | None = None) -
 def free_ports(count: int, private: bool) -> list[int]:
     """Ports for servers: 2222, 2223, ... in a private network, else random free ones.
 
-    Random ports are below the system's range for outgoing connections, so that none of those takes
-    one before its server starts.
+    Random ports are below the system's range for outgoing connections: otherwise such a connection
+    could take one before its server starts.
     """
     if private:
         return list(range(2222, 2222 + count))

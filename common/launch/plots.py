@@ -75,7 +75,7 @@ def learning(axes, events: list[list[dict]], evaluations: list[dict], unit: str)
             width = max(1, len(mine) // 50)
             colour = worker_colour(worker)
             axes.plot([], [], color=colour, label=f"{what}, worker {worker}")
-            # A curve for each trial, where a worker trains several networks.
+            # One curve per trial, if a worker trains several networks.
             for _, some in itertools.groupby(mine, lambda e: e.get("trial")):
                 part = list(some)
                 values = smooth([e[what] for e in part], width)
@@ -96,7 +96,7 @@ def learning(axes, events: list[list[dict]], evaluations: list[dict], unit: str)
 
 def losses(axes, events: list[list[dict]], unit: str, colour: str, label: str) -> None:
     """Draws one curve: the training loss of all workers, over `seconds` or mini-`batches`."""
-    batches = max(mine[0]["local_step"] for mine in events if mine)  # of one update
+    batches = max(mine[0]["local_step"] for mine in events if mine)  # per update
     every = sorted((e for mine in events for e in mine), key=lambda e: e["time"])
     position = _position(events, "seconds")
     at = [position(e) if unit == "seconds" else batches * (i + 1) for i, e in enumerate(every)]
@@ -161,7 +161,7 @@ def staleness(axes, measured: dict) -> None:
 
 
 def contributions(axes, tasks: list[dict]) -> None:
-    """Draws how many of each worker's gradients updates contain, and how many came too late."""
+    """Draws how many gradients of each worker went into updates, and how many came too late."""
     workers = [task for task in tasks if task["job"] == "worker"]
     for k, task in enumerate(workers):
         axes.barh(k, task["contributed"], height=0.6, color=worker_colour(k))

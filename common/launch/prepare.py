@@ -1,4 +1,4 @@
-"""Checks, before any task starts, that packages, memory and data suffice; downloads the data."""
+"""Checks packages, memory and data before any task starts; downloads the data."""
 
 import contextlib
 import importlib.util

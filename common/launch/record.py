@@ -77,7 +77,7 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict]) -> dict
     events = [Tail(events_file(folder, task["index"])).read() for task in workers]
     evaluations = read_evaluations(folder)
     updates = Tail(folder / "updates.jsonl").read()
-    held = defaultdict(set)  # update -> the workers whose pushes it holds
+    held = defaultdict(set)  # update -> the workers whose pushes it contains
     for update in updates:
         held[update["global_step"]].update(update["workers"])
     launches = [launch["time"] for launch in Tail(folder / "launches.jsonl").read()]
@@ -94,7 +94,7 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict]) -> dict
         task["communicating"] = sum(event["pull"] + event["push"] for event in mine)
         if updates:
             task["contributed"] = sum(task["index"] in update["workers"] for update in updates)
-            # A killed task may lose an update's line: then nobody knows which pushes it holds.
+            # A killed task may lose an update's line: then nobody knows which pushes it contains.
             rounds = [event["global_step"] for event in mine if event["global_step"] in held]
             task["dropped"] = sum(task["index"] not in held[number] for number in rounds)
         task["waiting"] = max(0.0, task["seconds"] - task["computing"] - task["communicating"])

@@ -1,4 +1,4 @@
-"""What a run prints: a progress line, a line per worker and second, and a final table."""
+"""What a run prints: a progress line, a line per worker each second, and a final table."""
 
 import time
 from pathlib import Path
@@ -74,7 +74,7 @@ class Screen:
             event = events[-1]
             if self._from is None:
                 self._from, self._began = events[0]["global_step"] - 1, record.began(events[0])
-            shards = sum(path.exists() for path in self._paths)  # one that only serves has none
+            shards = sum(path.exists() for path in self._paths)  # servers have none
             batch = self._options.batch_size or len(range(worker, self._size, shards))
             self._examples += sum(e.get("examples", batch * self._window) for e in events)
             self._step, loss = max(self._step, event["global_step"]), event["loss"]

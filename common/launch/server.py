@@ -1,4 +1,4 @@
-"""Runs one server of a cluster, for sessions of other processes.
+"""Runs one server of a cluster, for sessions in other processes.
 
     python -m common.server --cluster_spec='local|localhost:2222' --job_name=local --task_index=0
 
@@ -20,7 +20,7 @@ def cluster_spec(text: str) -> dict[str, list[str]]:
     """`worker|a:2222;b:2222,ps|c:2222` -> {"worker": ["a:2222", "b:2222"], "ps": ["c:2222"]}.
 
     Raises:
-        argparse.ArgumentTypeError: with what is wrong.
+        argparse.ArgumentTypeError: says what is wrong.
     """
     jobs: dict[str, list[str]] = {}
     for part in text.split(","):
