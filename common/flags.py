@@ -50,7 +50,7 @@ EVERYWHERE = {
     "steps_per_execution": Flag(to.COUNT, 1, "N", "steps per call of the session"),
     "results": Flag(to.path, None, "DIR", "results folder (default: results/<time>)"),
     "checkpoint_dir": Flag(to.path, None, "DIR", "save and resume here (default: in the results)"),
-    "max_restarts": Flag(to.WHOLE, 3, "N", "how often to restart a killed task"),
+    "max_restarts": Flag(to.WHOLE, 3, "N", "how many times to restart a killed task"),
     "timeout": Flag(to.POSITIVE, 600, "SECONDS", "time limit for the whole run"),
     "network": Flag(to.choice(("auto", "private", "host")), "auto", "NAME",
                     "private: only this run reaches its servers; host: their ports are open to "
@@ -97,7 +97,7 @@ def _own(name: str, default) -> Flag:
     if isinstance(default, list) and default and all(type(x) in (int, float) for x in default):
         kind = float if float in map(type, default) else int
         return Flag(to.listed(number[kind]), default, "A,B,...", text)
-    fail(f'DEFAULTS["{name}"] is {default!r}: a flag gets its type from its default, '
+    fail(f'DEFAULTS["{name}"] is {default!r}: a flag gets its type from its default, so use '
          "a number, a string, True, False, a list of numbers or a tuple of choices")  # fmt: skip
 
 

@@ -130,8 +130,8 @@ def test_other_files_are_safe(run, tmp_path):
     finished = run("HogWild", "--steps", 20, "--results", mine, ok=False)
     assert finished.code == 2
     (line,) = finished.output.splitlines()
-    assert line == (f"error: --results {mine} holds summary.json, but no checkpoint of its run to "
-                    "continue from: name another folder")  # fmt: skip
+    assert line == (f"error: --results {mine} already holds summary.json, and no checkpoint to "
+                    "continue from: use another folder")  # fmt: skip
     assert {path.name for path in mine.rglob("*.*")} == {"summary.json", "precious.log"}
     assert (mine / "summary.json").read_text() == "precious"
 

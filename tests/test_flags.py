@@ -481,7 +481,7 @@ def test_flags_override_tf_config(task):
             cluster_config("worker", 0, ps=["p:1"], worker=["a:1"], evaluator=["e:1"]),
             ("TF_CONFIG", "ps and worker", "evaluator"),
         ),
-        (cluster_config("evaluator", 0), ("TF_CONFIG", "ps, worker and chief", "'evaluator'")),
+        (cluster_config("evaluator", 0), ("TF_CONFIG", "ps, worker or chief", "'evaluator'")),
         (cluster_config("worker", 2), ("TF_CONFIG", "no worker 2", "the last one is 1")),
         (cluster_config("ps", 0), ("the worker's", "is a ps", "start ps.py")),
         (cluster_config("worker", 0, ps=["p"], worker=["a:1"]), ("TF_CONFIG", "'p'", "host:port")),

@@ -81,7 +81,7 @@ def fetch(name: str, url: str | None = None, say: Callable[[str], None] = print)
             if reason := faults.sentence(error, target):
                 fail(reason)
             reason = getattr(error, "reason", None) or error
-            fail(f"cannot download {address} ({reason}): name another source with --data_url, put "
+            fail(f"cannot download {address} ({reason}): use another source with --data_url, put "
                  f"the file into {target}, or use --data digits or --data synthetic, which need no "
                  "download")  # fmt: skip
     return target
@@ -130,14 +130,14 @@ def _download(address: str, path: Path, md5: str, size: int, say) -> None:
     got = part.stat().st_size
     if got > size:
         part.unlink()
-        fail(f"{address} is not the expected file (it is larger than {size:,} bytes): name "
+        fail(f"{address} is not the expected file (it is larger than {size:,} bytes): use "
              "another source with --data_url")  # fmt: skip
     if wanted and got < wanted:
         fail(f"{address} broke off after {got} of {wanted} bytes: run again to resume")
     found = _md5(part)
     if found != md5:
         part.unlink()
-        fail(f"{address} is not the expected file (its MD5 is {found}, not {md5}): name "
+        fail(f"{address} is not the expected file (its MD5 is {found}, not {md5}): use "
              "another source with --data_url")  # fmt: skip
     os.replace(part, path)
 

@@ -65,7 +65,7 @@ def read_parts(folders: list[Path]) -> dict[tuple[str, int], tuple[Path, dict]]:
                 together = (other["ended"] or started) >= started
                 together &= (ended or other["started"]) >= other["started"]
                 if same != [other["scheme"], other["hosts"], _common(other)] or not together:
-                    fail(f"{other_folder} and {folder} hold parts of different runs: name one run")
+                    fail(f"{other_folder} and {folder} hold parts of different runs: name only one")
             parts.setdefault(who, (folder, part))
     return parts
 

@@ -45,7 +45,7 @@ def full_disk(cache: str | Path = "") -> str:
         return shutil.disk_usage(folder).free if os.path.isdir(folder) else 0
 
     folder = min(results.written, key=free, default=os.curdir)
-    return f"the disk is full: make room in {folder}, or name another --results"
+    return f"the disk is full: make room in {folder}, or use another --results"
 
 
 def in_words(text: str) -> bool:

@@ -27,7 +27,7 @@ class Folder:
         goes_on = any(checkpoints.glob("*.index")) and "launches.jsonl" in files
         if files and not goes_on:
             fail(f"--results {self.path} already holds {min(files)}, and no checkpoint to "
-                 "continue from: name another folder")  # fmt: skip
+                 "continue from: use another folder")  # fmt: skip
         try:
             results.create(self.path / "logs")
             results.create(checkpoints, "--checkpoint_dir")
@@ -38,7 +38,7 @@ class Folder:
             try:  # held until this process ends; a lock on the folder itself leaves no file behind
                 fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                fail(f"another run is using {path}: wait until it ends, or name another folder")
+                fail(f"another run is using {path}: wait until it ends, or use another folder")
             except OSError:  # the file system has no locks
                 pass
         with open(self.path / "launches.jsonl", "a", encoding="utf-8") as file:

@@ -97,7 +97,7 @@ def choose(wanted: str, say: Callable[[str], None], mbit: float | None = None) -
         fail(f"--network private: this system does not allow it ({why}); see python -m "
              "common.doctor")  # fmt: skip
     say(f"warning: the servers of this run listen on all interfaces of this machine, without "
-        f"authentication ({why}): use only networks that you trust")  # fmt: skip
+        f"authentication ({why}): run only on a network that you trust")  # fmt: skip
     return "host"
 
 

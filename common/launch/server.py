@@ -82,7 +82,7 @@ def serve(jobs: dict[str, list[str]], job: str, index: int) -> None:
         fail(f"cannot start a server at {address}: {error.message}")
     print(
         f"warning: port {port} is open on all interfaces of this machine, without authentication: "
-        "use only networks that you trust",
+        "run only on a network that you trust",
         flush=True,
     )
     print(f"{job} {index} serves at {address}; a session's target is grpc://{address}", flush=True)

@@ -93,7 +93,7 @@ def newest(directory: str) -> str | None:
         return str(path)
     if damaged:
         fail(f"damaged checkpoint in {directory}: {', '.join(damaged)}, and there is no other: "
-             "name another --checkpoint_dir, or delete the damaged ones to start over")  # fmt: skip
+             "use another --checkpoint_dir, or delete the damaged ones to start over")  # fmt: skip
     return None
 
 
@@ -115,7 +115,7 @@ def saver(directory: str) -> Saver:
             had = saved.get(name, "missing")
             if had != shape:
                 fail(f"the checkpoint {path} is from another model or optimizer ({name} is {had} "
-                     f"there, {shape} here): name another --checkpoint_dir")  # fmt: skip
+                     f"there, {shape} here): use another --checkpoint_dir")  # fmt: skip
         tf.train.update_checkpoint_state(directory, path)  # TensorFlow's own calls look there
     return Saver()
 

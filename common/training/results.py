@@ -24,7 +24,7 @@ def create(folder: str | Path, flag: str = "--results") -> Path:
         probe.write_text("")
         probe.unlink()
     except OSError as error:
-        fail(f"cannot write to {folder} ({error.strerror}): name another {flag}")
+        fail(f"cannot write to {folder} ({error.strerror}): use another {flag}")
     return path
 
 
