@@ -401,7 +401,7 @@ def test_a_cluster_without_ps(task, capsys):
     with pytest.raises(SystemExit) as ended:
         task("worker", "--ps", 1, defaults=HOGWILD | {"ps": None})
     assert ended.value.code == 2
-    assert_one_sentence(capsys.readouterr().err, "--ps", "no parameter server here")
+    assert_one_sentence(capsys.readouterr().err, "--ps", "no parameter server")
 
 
 def test_the_cores_are_shared_by_the_tasks_of_one_machine(task, monkeypatch):
