@@ -14,11 +14,11 @@ from common import flags as command_line
 from common.launch import converters as to
 from common.training import results
 
-# TensorFlow loads Keras, a third of this import, when a script uses it; not now, if told so.
+# Keras takes a third of TensorFlow's import time. With this set, it loads on first use.
 _ours = "TF_USE_LEGACY_KERAS" not in os.environ
 if _ours:
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
-gc.disable()  # it takes a quarter of this import's time, and most of the time to exit
+gc.disable()  # it takes a quarter of the import time, and most of the exit time
 import tensorflow.compat.v1 as tf
 
 if _ours:
@@ -42,8 +42,8 @@ class Task:
 
     Attributes:
         job: `ps`, `worker` or `chief`.
-        index: this task's number within its job, from 0. Without a chief, worker 0 is it.
-        hosts: job -> its tasks' `host:port`; empty where nothing is distributed.
+        index: this task's number within its job, from 0. Without a chief job, worker 0 is chief.
+        hosts: job -> its tasks' `host:port`; empty if nothing is distributed.
         flags: the command line.
     """
 
@@ -54,14 +54,14 @@ class Task:
 
     @classmethod
     def from_flags(cls, job: str, defaults: dict | None = None) -> "Task":
-        """Reads the command line, then `TF_CONFIG`; without either, the cluster on localhost.
+        """Reads the command line, then `TF_CONFIG`; default: a cluster on localhost.
 
         Args:
-            job: what the calling script is, `ps`, `worker` or `chief`.
-            defaults: an example's own defaults; a script without reads those of the folder's main
-                script, `chief.py` or `worker.py`.
+            job: the job of the calling script: `ps`, `worker` or `chief`.
+            defaults: the example's own defaults; without them, those of the folder's main script,
+                `chief.py` or `worker.py`.
 
-        A bad flag or cluster ends the process with one sentence and exit code 2.
+        Exits with a one-line error and code 2 on a bad flag or cluster.
         """
         folder = Path(sys.argv[0]).resolve().parent
         main = Path(sys.argv[0])
@@ -70,7 +70,7 @@ class Task:
 
             main = main_script(folder)
             defaults, _ = example_of(main)
-        parser = command_line.parser(defaults, f"One {job} of {folder.name}.", folder)
+        parser = command_line.parser(defaults, f"Runs one {job} of {folder.name}.", folder)
         parser.usage = f"{sys.argv[0]} [flags]"
         hosts = HOSTS | {"worker": HOSTS["worker"][: defaults.get("workers", 2)]}
         if "chief" not in (job, main.stem):
@@ -84,7 +84,7 @@ class Task:
             parser.add_argument(f"--{key}_hosts", metavar="HOSTS", type=to.listed(str), help=text)
         flags = parser.parse_args()
         alone, said = defaults.get("ps", 1) == 0, [getattr(flags, f"{key}_hosts") for key in hosts]
-        # The launcher says everything, and has checked it.
+        # The launcher passes all of these, already checked.
         said_all = alone or None not in (flags.job_name, flags.task_index, *said)
         launched = "TASK_RESTARTS" in os.environ and said_all
         if alone:
@@ -105,8 +105,8 @@ class Task:
             from common.launch import by_hand
 
             by_hand.check(task, defaults, parser, named)
-        # All sessions of a process share the threads that the first one asks for; it may be one of
-        # TensorFlow's own, which looks here. It is too late where TensorFlow was used before.
+        # All sessions of a process share the threads that the first one requests. That may be one
+        # of TensorFlow's own, which reads this setting. After any use of TensorFlow it is too late.
         threads = task.config.intra_op_parallelism_threads
         with contextlib.suppress(RuntimeError):
             tf.config.threading.set_intra_op_parallelism_threads(threads)
@@ -133,7 +133,7 @@ class Task:
 
     @property
     def servers(self) -> list[tuple[str, int]]:
-        """Job and index of the tasks without a program: each ps; with a chief also each worker."""
+        """Job and index of the tasks without a program: each ps; with a chief, also each worker."""
         jobs = ("ps", "worker") if "chief" in self.hosts else ("ps",)
         return [(job, k) for job in jobs for k, _ in enumerate(self.hosts.get(job, []))]
 
@@ -148,16 +148,16 @@ class Task:
 
     @functools.cached_property
     def config(self) -> tf.ConfigProto:
-        """For this task's server and its sessions; an example may change it before they are made.
+        """For this task's server and sessions; an example may change it before creating them.
 
-        The device filters keep a session from waiting for workers that it does not need. The
-        cores of this machine are shared among the cluster's tasks, or threads, that run on it.
+        The device filters keep a session from waiting for workers that it does not need. All tasks
+        of the cluster on this machine, or all threads, share its cores.
         """
         config = tf.ConfigProto()
         config.gpu_options.allow_growth = True
         config.allow_soft_placement = True  # what has no GPU version runs on the CPU
         if self.job == "ps":
-            config.device_count["GPU"] = 0  # its memory is the machine's
+            config.device_count["GPU"] = 0  # a ps keeps parameters in main memory
         tasks_here = getattr(self.flags, "threads", None) or 1
         if self.hosts:
             names = [a.rpartition(":")[0] for listed in self.hosts.values() for a in listed]
@@ -167,16 +167,16 @@ class Task:
                 config.device_filters.extend([*ps, self.device])
         config.intra_op_parallelism_threads = max(1, cores() // tasks_here)
         config.inter_op_parallelism_threads = max(1, cores() // tasks_here)
-        config.experimental.disable_thread_spinning = True  # a core that waits serves another task
-        # Each graph that a session runs is optimised first; for small ones that takes longer than
-        # it saves. For large models try it without this line.
+        config.experimental.disable_thread_spinning = True  # a waiting core serves another task
+        # TensorFlow optimises each graph before it runs; for small ones that takes longer than it
+        # saves. For large models, try it without this line.
         config.graph_options.rewrite_options.disable_meta_optimizer = True
         late = [k for k in self.flags.delay or {} if self.name in ("chief 0", f"worker {k}")]
         called = self.job == "worker" and "chief" in self.hosts  # a chief's function waits here
-        config.inter_op_parallelism_threads += len(late) + called  # so many may sleep or wait
+        config.inter_op_parallelism_threads += len(late) + called  # that many may sleep or wait
         return config
 
 
 def cores() -> int:
-    """The processor cores that this process may use."""
+    """The number of processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

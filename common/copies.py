@@ -1,7 +1,7 @@
-"""Local copies of the global parameters, and the way back: pull and send.
+"""Pulls local copies of the global parameters, and sends values back.
 
-A transfer costs nearly the same whether it carries little or nothing, so everything that travels
-between this worker and one ps travels as one flat tensor.
+A small transfer costs nearly as much as an empty one, so everything between this worker and one ps
+travels as one flat tensor.
 """
 
 import functools
@@ -29,14 +29,14 @@ def _shaped(flat: tf.Tensor, params) -> list[tf.Tensor]:
 
 @graphs.scope("pull")
 def pull(params: list, global_step: tf.Variable, after: tf.Tensor | None = None, beside=()):
-    """w <- w~: one transfer from each ps, once `after`, a tensor on a ps, is there. The clock of
-    the pull also waits for `beside`: tensors that travel here for the same step, as a batch may.
+    """w <- w~: one transfer from each ps, once `after`, a tensor on a ps, is there. Its clock also
+    waits for `beside`: other tensors that travel here for the same step, such as a batch.
 
     Returns:
         w, the values of `params` on the current device, in their order and shapes; and pulled_at,
-        how many updates had been counted just before they were read (int64, stays on its ps). On
-        one ps with one thread w holds exactly these updates: a count and its update run back to
-        back, and so do the reads here. With several they may overlap.
+        how many updates had been counted just before the read (int64, stays on its ps). With one ps
+        that has one thread, w contains exactly these updates: a count and its update run back to
+        back, and so do the reads here. With several, these may overlap.
     """
     first = [] if after is None else [after]
     with tf.device(global_step.device), tf.control_dependencies(first):
@@ -47,15 +47,15 @@ def pull(params: list, global_step: tf.Variable, after: tf.Tensor | None = None,
     there: list = [None] * len(params)
     arrived = {}
     for place, indices in _by_device(params).items():
-        wait = [pulled_at] if place == pulled_at.device else first  # no ps waits for another one
+        wait = [pulled_at] if place == pulled_at.device else first  # no ps waits for another
         with tf.device(place), tf.control_dependencies(wait):
             for i in indices:
                 there[i] = params[i].read_value()
             sent = _flat([there[i] for i in indices])
         arrived[place] = tf.identity(sent)
-    alone = [] if pulled_at.device in arrived else [pulled_at]  # a ps that holds the count only
+    alone = [] if pulled_at.device in arrived else [pulled_at]  # a ps that holds only the count
     arrived_at = measure.now([*arrived.values(), *alone, *beside])
-    with tf.control_dependencies([arrived_at]):  # noted before the computing keeps all threads busy
+    with tf.control_dependencies([arrived_at]):  # before computation occupies all threads
         for place, indices in _by_device(params).items():
             here = [params[i] for i in indices]
             for i, value in zip(indices, _shaped(arrived[place], here), strict=True):
@@ -69,20 +69,20 @@ def pull(params: list, global_step: tf.Variable, after: tf.Tensor | None = None,
 
 
 def still_on_ps(w: list[tf.Tensor]) -> list[tf.Tensor]:
-    """The pulled values `w` where they came from, each on its ps: they need not travel back."""
+    """The pulled values `w`, but still on their ps, so that they need not travel back."""
     return [tf.get_collection(f"sent/{value.name}")[0] for value in w]
 
 
 @graphs.scope("push")
 def send(values: list[tf.Tensor], params: list, device: str = "") -> list[tf.Tensor]:
-    """One transfer to each ps; it changes nothing there.
+    """Sends `values` in one transfer to each ps; changes nothing there.
 
     Args:
-        values: one for each of `params`, of its shape.
-        device: where all values go; without it, each goes where its parameter is.
+        values: one per parameter, of its shape.
+        device: where all values go; default: each goes where its parameter is.
 
     Returns:
-        The values as they have arrived.
+        The values as received.
     """
     computed_at = measure.now(values)
     arrived: list = [None] * len(params)
@@ -100,11 +100,11 @@ def send(values: list[tf.Tensor], params: list, device: str = "") -> list[tf.Ten
 
 
 def local(params: list[tf.Variable], value: float = 0.0) -> list[tf.Variable]:
-    """Variables of this task's own, one of each parameter's shape, on the current device.
+    """Creates this task's own variables, one of each parameter's shape, on the current device.
 
-    They are local variables: each worker initialises its own, and no checkpoint holds them. A
-    failure of a ps, or of this worker, resets them to `value`. On a ps, where they would be one set
-    for all workers, it raises ValueError.
+    They are local variables: each worker initialises its own, and no checkpoint contains them. If a
+    ps or this worker fails, they return to `value`. On a ps, where all workers would share them,
+    this raises ValueError.
     """
     own = [
         tf.Variable(

@@ -1,4 +1,4 @@
-"""The data: which part of it a worker sees, and how its batches are drawn."""
+"""The data: which part of it a worker gets, and how it draws batches."""
 
 import time
 
@@ -16,17 +16,17 @@ def load(flags, part: str, worker: int = 0, workers: int = 1) -> tuple[np.ndarra
         flags: the command line.
         part: `train` or `test`.
         worker: whose shard: examples worker, worker + workers, worker + 2 workers, ...
-        workers: how many share the set.
+        workers: how many workers share the set.
 
     Returns:
-        x [examples, ...] (float32; of downloaded images the bytes) and labels [examples], int64.
+        x [examples, ...] (float32, or bytes for downloaded images) and labels [examples], int64.
     """
     x, labels = datasets.reader(flags.data).load(flags, part)
     return np.ascontiguousarray(x[worker::workers]), labels[worker::workers].astype(np.int64)
 
 
 def scaled(x: tf.Tensor) -> tf.Tensor:
-    """Floats in [0, 1] of the bytes of an image; anything else as it is."""
+    """Scales bytes of images to floats in [0, 1]; leaves anything else unchanged."""
     return tf.cast(x, tf.float32) / 255 if x.dtype == tf.uint8 else x
 
 
@@ -34,16 +34,16 @@ def scaled(x: tf.Tensor) -> tf.Tensor:
 def batches(flags, worker: int = 0, workers: int = 1, examples=None):
     """Batches of this worker's shard of `--data`, or of `examples` (x, labels), on this device.
 
-    The examples rest in a local variable; the pipeline deals out their numbers, shuffled again in
-    every epoch (in order with `--batch_size 0`), and a batch is gathered by them.
+    A local variable holds the examples. The pipeline delivers their indices, reshuffled in every
+    epoch (in order with `--batch_size 0`), and a batch gathers the examples at those indices.
 
     Returns:
-        A function without arguments that makes the tensors of a fresh batch, x [batch, ...] and
-        labels [batch]; inside a loop, fresh in each iteration.
+        A function without arguments that makes the tensors of a new batch, x [batch, ...] and
+        labels [batch]; inside a loop, each iteration gets a new batch.
     """
     x, labels = examples or load(flags, "train", worker, workers)
     size = flags.batch_size or len(labels)
-    # Made by a function that runs in this process: a constant would travel inside the graph.
+    # A function in this process provides the value: a constant would travel inside the graph.
     local = {"trainable": False, "collections": [tf.GraphKeys.LOCAL_VARIABLES]}
     all_x, all_labels = (
         tf.Variable(lambda a=a: tf.ensure_shape(tf.numpy_function(lambda: a, [], a.dtype), a.shape),
@@ -65,11 +65,11 @@ def batches(flags, worker: int = 0, workers: int = 1, examples=None):
 
 
 def pipeline(dataset, flags, worker: int = 0, threads: int = 1):
-    """Any `tf.data.Dataset` as a function that makes its next element; `--delay` is kept.
+    """Turns any `tf.data.Dataset` into a function that makes its next element; applies `--delay`.
 
-    The dataset must repeat for ever. Its own `threads` prepare elements, and a step takes them
-    in the thread it runs in: to go on in another one, as `iterator.get_next()` does, costs as much
-    as a small gradient.
+    The dataset must repeat forever. It prepares elements in `threads` of its own, and a step takes
+    them in the step's own thread: switching to another, as `iterator.get_next()` does, costs as
+    much as a small gradient.
     """
     options = tf.data.Options()
     options.threading.private_threadpool_size = threads
@@ -83,7 +83,7 @@ def pipeline(dataset, flags, worker: int = 0, threads: int = 1):
         start = tf.raw_ops.MakeIterator(dataset=elements, iterator=iterator)
     tf.add_to_collection(tf.GraphKeys.TABLE_INITIALIZERS, start)  # run by tf.tables_initializer
     seconds = (flags.delay or {}).get(worker)
-    tf.add_to_collection("delayed", worker)  # session.training asks whether --delay is kept
+    tf.add_to_collection("delayed", worker)  # the workers that apply --delay
 
     def next_element():
         late = [tf.numpy_function(lambda: time.sleep(seconds), [], [])] if seconds else []
@@ -95,9 +95,9 @@ def pipeline(dataset, flags, worker: int = 0, threads: int = 1):
 
 
 def shuffled(examples: int, size: int, seed: int):
-    """A `tf.data.Dataset` of batches [size] of the examples' numbers, shuffled in every epoch.
+    """A `tf.data.Dataset` of batches [size] of example indices, reshuffled in every epoch.
 
-    A whole epoch is shuffled at once: dealt out one by one, numbers take a good part of a small
+    It shuffles a whole epoch at once: handling indices one by one takes a good part of a small
     step's time.
     """
 

@@ -1,4 +1,4 @@
-"""`python -m common.doctor`: what is wrong with this machine, and the cure."""
+"""`python -m common.doctor`: checks this machine and says how to fix any problem."""
 
 import sys
 

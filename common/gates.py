@@ -1,7 +1,7 @@
-"""Gates: how tasks start together and stop together, without a sleep and without a count.
+"""Gates: tasks start and stop together, without sleeping and without counting.
 
-A gate is an empty queue on a parameter server. Whoever waits at it takes an element that never
-comes; opening it closes the queue, and everybody who waits, or comes later, goes through. An open
+A gate is an empty queue on a parameter server. A task waits at it by taking an element, which never
+comes. Opening the gate closes the queue: every task that waits, or comes later, passes. An open
 gate stays open: opening it twice, or passing it again after a restart, changes nothing.
 """
 
@@ -15,7 +15,7 @@ from common.training import graphs
 
 
 class Gate:
-    """One gate on a task, usually ps 0; tasks that name the same gate share it."""
+    """One gate on a task, usually ps 0; tasks that use the same name share it."""
 
     @graphs.scope("gates")
     def __init__(self, name: str, device: str = "/job:ps/task:0"):
@@ -24,30 +24,30 @@ class Gate:
             self._open, self._pass, self._closed = queue.close(), queue.dequeue(), queue.is_closed()
 
     def open(self, session: tf.Session) -> None:
-        with contextlib.suppress(tf.errors.CancelledError):  # says that it is open already
+        with contextlib.suppress(tf.errors.CancelledError):  # it is open already
             session.run(self._open)
 
     def is_open(self, session: tf.Session) -> bool:
         return bool(session.run(self._closed))
 
     def opens(self, session: tf.Session, seconds: float) -> bool:
-        """Whether it is open or opens within so many seconds, enough for a message to the ps."""
+        """Whether it is open or opens within `seconds`; allow for a message to the ps."""
         patience = tf.RunOptions(timeout_in_ms=max(1, int(1000 * seconds)))
         try:
             session.run(self._pass, options=patience)
-        except tf.errors.OutOfRangeError:  # closed: come through
+        except tf.errors.OutOfRangeError:  # closed: pass
             return True
         except tf.errors.DeadlineExceededError:
             return False
 
     def wait(self, session: tf.Session, whom: str, timeout: float, check=lambda: None) -> None:
-        """Blocks until `whom` opens the gate; after `timeout` seconds ends the process with one
-        sentence that names `whom`. `session` must reach the gate's ps. Now and then calls `check`.
+        """Blocks until `whom` opens the gate, and now and then calls `check`. After `timeout`
+        seconds, exits with a one-line error that names `whom`. `session` must reach the gate's ps.
         """
         end = time.monotonic() + timeout
         while not self.opens(session, min(5, end - time.monotonic())):
             if time.monotonic() > end:
-                fail(f"{whom} did not come within {timeout:g} s: start it, or see its log")
+                fail(f"{whom} did not arrive within {timeout:g} s: start it, or see its log")
             print(f"waiting for {whom} ...", flush=True)
             check()
 

@@ -1,7 +1,7 @@
 """The networks: plain functions over a list of parameters.
 
-Whether the parameters are variables, pulled copies or the moving values inside a loop makes no
-difference to them, which is what the schemes need.
+The schemes need functions that take variables, pulled copies, or the changing values inside a loop
+as parameters.
 """
 
 import functools
@@ -39,10 +39,10 @@ def shapes(flags) -> list[list[int]]:
 
 
 def create(flags) -> list[tf.Variable]:
-    """The global parameters as variables, wherever the current device scope puts them.
+    """Creates the global parameters as variables, where the current device scope puts them.
 
-    `linear` starts at zero; the others with He's normal weights (arXiv 1502.01852) drawn from
-    `--seed`, the same in every scheme, and zero biases.
+    `linear` starts at zero. The others start with zero biases and He's normal weights (arXiv
+    1502.01852), which depend only on `--seed`, not on the scheme.
     """
 
     def start(i: int, shape: list[int]) -> tf.Tensor:
@@ -65,7 +65,7 @@ def logits(model: str, params: list, x: tf.Tensor) -> tf.Tensor:
 
     Args:
         model: `linear`, `mlp` or `cnn`.
-        params: tensors or variables of the shapes that `shapes` gives.
+        params: tensors or variables of the shapes from `shapes`.
         x: examples, [batch, ...], floats.
 
     Returns:
@@ -89,14 +89,14 @@ def logits(model: str, params: list, x: tf.Tensor) -> tf.Tensor:
 @graphs.scope("gradient")
 def gradients(model: str, params: list, batch) -> tuple[tf.Tensor, list[tf.Tensor]]:
     """The mean loss of a batch (x [batch, ...], labels [batch]) at `params`, a scalar, and its
-    gradient with respect to each of them."""
+    gradients with respect to `params`."""
     loss = tf.reduce_mean(evaluate(model, params, *batch)["loss"])
     return loss, tf.gradients(loss, params)
 
 
 def evaluate(model: str, params: list, x: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
-    """What is measured of each example: `accuracy` (1 or 0), and `loss`, the softmax
-    cross-entropy; [batch] each."""
+    """Measures each example: `accuracy` (1 or 0) and `loss`, the softmax cross-entropy; [batch]
+    each."""
     output = logits(model, params, x)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=output)
     return {"accuracy": tf.equal(tf.argmax(output, 1), labels), "loss": losses}

@@ -1,4 +1,4 @@
-"""`python -m common.server`: a TensorFlow server on its own, for sessions of other programs."""
+"""`python -m common.server`: a stand-alone TensorFlow server, for sessions of other programs."""
 
 from common.launch.server import main
 

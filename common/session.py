@@ -1,5 +1,5 @@
-"""The training session: TensorFlow's monitored session with its standard hooks, made to start
-together with the others, to recover, and to stop together."""
+"""The training session: TensorFlow's monitored session with its standard hooks. All workers start
+together and stop together, and a session recovers when a ps is lost."""
 
 import contextlib
 import functools
@@ -20,7 +20,7 @@ LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.FailedPrec
 
 @graphs.scope("count")
 def updates_so_far(global_step: tf.Variable) -> tf.Tensor:
-    """How many updates there have been (int64 scalar), where nothing is pulled."""
+    """The number of updates so far (int64 scalar), for a step that pulls nothing."""
     with tf.device(global_step.device):
         read_at = measure.now([])
         with tf.control_dependencies([read_at]):
@@ -31,16 +31,16 @@ def updates_so_far(global_step: tf.Variable) -> tf.Tensor:
 
 @contextlib.contextmanager
 def next_update(global_step: tf.Variable, flags, after: Sequence[tf.Tensor]) -> Iterator[tf.Tensor]:
-    """What is written inside the `with` is one update: it runs after the update got its number.
+    """Makes the code inside the `with` one update, which runs after it gets its number.
 
-    Reading and counting are one atomic operation, so over all workers the numbers
-    0 .. steps - 1 appear exactly once each. After the last one TensorFlow raises `OutOfRangeError`,
-    which ends a monitored session: no update too many is applied.
+    Reading and counting are one atomic operation, so each of the numbers 0 .. steps - 1 goes to
+    exactly one update of one worker. After the last one TensorFlow raises `OutOfRangeError`, which
+    ends a monitored session: no surplus update is applied.
 
-    Inside, an operation goes to the ps that holds its operands; compute before what can be computed
-    before, so that the update follows its number at once.
+    Inside, an operation runs on the ps that holds its operands. Compute all you can before the
+    `with`, so that the update follows its number immediately.
 
-    `after` is what the update is made of, arrived where it is applied.
+    `after` is what the update uses, already on the device that applies it.
 
     Yields:
         The number: how many updates were counted before this one, int64 scalar.
@@ -82,7 +82,7 @@ def training(
     evaluate: Callable[..., dict[str, tf.Tensor]] | None = None,
     test: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Iterator[Session]:
-    """A monitored session for the training loop; on leaving it, the run's results are written.
+    """Opens a monitored session for the training loop; on exit, writes the run's results.
 
     It initialises what it finds in the graph: variables, tables, the inputs of `data.pipeline`.
 
@@ -90,27 +90,27 @@ def training(
         task: who this process is.
         server: its server, or None without a cluster.
         step: what the loop runs; it trains `tf.trainable_variables()`, the global parameters.
-        loss, number: of the step, scalars; a synchronous scheme has a `token` instead of a number.
-        pulled_at: how many updates the parameters held that the step started from; without it,
-            all that were made.
-        replicas: further threads or towers in this process: a dictionary of `step`, `loss`,
-            `number` and `pulled_at` for each; if they share one step, also `sent`, its gradients.
-        rounds: of a synchronous scheme.
-        begin: run before the first step, and again after a recovery, when the parameters are there.
-        hooks: of the script's own; they see every step.
-        evaluate: from (parameters, x, labels), tensors, to what is measured of each example: name
-            -> [batch], with `accuracy` and `loss`. Without it, those of `--model`.
-        test: x and labels of the test set. Without it, that of `--data`.
+        loss, number: the step's, scalars; a synchronous scheme has a `token` instead of a number.
+        pulled_at: how many updates the parameters contained when the step pulled them; default:
+            all updates so far.
+        replicas: more threads or towers in this process, each a dictionary of `step`, `loss`,
+            `number` and `pulled_at`; if they share one step, also `sent`, its gradients.
+        rounds: the rounds of a synchronous scheme.
+        begin: run before the first step, and again after a recovery, once the parameters exist.
+        hooks: the script's own; they see every step.
+        evaluate: takes (parameters, x, labels), tensors, and returns measures of each example: name
+            -> [batch], including `accuracy` and `loss`. Default: those of `--model`.
+        test: x and labels of the test set. Default: that of `--data`.
 
     Yields:
-        The session. It stops when `global_step` reaches `--steps`, or the test accuracy
+        The session. It stops when `global_step` reaches `--steps`, or the test accuracy reaches
         `--target_accuracy`.
 
     Raises:
-        ValueError: for an update that is not made under its number, on the ps.
+        ValueError: if an update does not wait for its number, or does not run on the ps.
 
-    A loss that is no longer a number, a checkpoint of another model, or a task that never comes
-    ends the process with one sentence and exit code 2.
+    Exits with a one-line error and code 2 on a NaN loss, a checkpoint of another model, or a task
+    that never arrives.
     """
     flags = task.flags
     results.create(flags.results)
@@ -127,8 +127,8 @@ def training(
     one = everyone[-1].step is step  # one replica, or towers, all in the same step
     groups = [everyone] if one else [[each] for each in everyone]
     steps = [Step(task, task.index + k, group) for k, group in enumerate(groups)]
-    # The count that hooks look at. In a step it is there already; but a hook may also ask between
-    # steps, and must not wait for others then.
+    # The count that hooks read. A step has read it already; but a hook may also ask between steps,
+    # and must not wait for other workers then.
     counted = rounds is None and pulled_at is not None
     count_for_hooks = pulled_at if counted else updates_so_far(tf.train.get_global_step())
     tf.add_to_collection("global_step_read_op_cache", count_for_hooks)
@@ -137,7 +137,7 @@ def training(
         tf.train.StopAtStepHook(last_step=flags.steps),
         Notes(steps),
     ]
-    # Of how many calls hooks see one: 120 in a run, also where each worker makes its share.
+    # Hooks see one of so many calls: 120 in a run, of each worker.
     calls = flags.steps / (flags.steps_per_execution * (1 if rounds else flags.workers))
     seldom = max(1, int(calls / 120))
     own = tf.summary.merge_all()  # the script's
@@ -155,14 +155,14 @@ def training(
         evaluation = Evaluation(task, params, evaluate, test, together.stop, count_for_hooks)
         saving = checkpoints.Checkpoints(flags.checkpoint_dir, saver)
         last = [saving, evaluation, *last]
-    tf.logging.set_verbosity(tf.logging.ERROR)  # TensorFlow's notes on its own hooks
+    tf.logging.set_verbosity(tf.logging.ERROR)  # hides TensorFlow's notes on its own hooks
     if hooks:
         from common.training import logs
 
         logs.show_our_lines()
     creator = SessionCreator(task, server, saver)
     monitor = functools.partial(tf.train.MonitoredSession, creator, stop_grace_period_secs=5)
-    # A session of a single process takes its variables with it; the checkpoint has them.
+    # Without a cluster, variables die with their session; the checkpoint has them.
     connect = creator.connect if task.hosts else creator.create_session
     lost, looped = False, False
     try:
@@ -182,7 +182,7 @@ def training(
     while True:
         try:
             if lost:
-                with monitor([*first, *last]) as monitored:  # the updates that it lost
+                with monitor([*first, *last]) as monitored:  # repeats the updates that the ps lost
                     again = Session(monitored, steps, seldom)
                     while not again.should_stop():
                         again.run(step)

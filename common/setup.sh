@@ -4,11 +4,11 @@
 common=$(CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=${common%/*} venv=${common%/*}/.venv
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
-unset PYTHONSAFEPATH  # scripts import what is beside them
+unset PYTHONSAFEPATH  # scripts import modules from their own folder
 
 setup_fail() { echo "error: $*" >&2; exit 2; }
 
-# .stamp says what is installed where. It is written last: until then .venv is incomplete.
+# .stamp records what is installed where. It is written last: until then .venv is incomplete.
 setup_wanted() { echo "$root"; "$venv/bin/python" --version; cksum <"$common/requirements.txt"; }
 setup_ready() { [ "$(setup_wanted 2>&1)" = "$(cat "$venv/.stamp" 2>&1)" ]; }
 
@@ -18,22 +18,22 @@ setup_find_python() {
     found=$("$python" -c 'import sys; print("Python %d.%d without venv" % sys.version_info[:2])
 import ensurepip, venv; print("with venv")' 2>/dev/null)
     case $found in *3.1[0-3]*"with venv") return ;; esac
-    only="$only${found:+, but $python is ${found%%[![:print:]]*}}"
+    only="$only${found:+; $python is ${found%%[![:print:]]*}}"
   done
-  setup_fail "install Python 3.10 to 3.13 with its module venv (on Debian and Ubuntu: apt install" \
-    "python3-venv)${only:-, but there is no Python}"
+  setup_fail "install Python 3.10 to 3.13 with its venv module (on Debian and Ubuntu: apt install" \
+    "python3-venv)${only:-; there is no Python}"
 }
 
-# Runs a command; if that fails, says why in one sentence. fd 3 is the screen.
+# Runs a command; if it fails, prints a one-line error. fd 3 is the screen.
 setup_try() {
   local said
   said=$(set -o pipefail; "$@" 2>&1 >&3 | while IFS= read -r line; do
     echo "$line" >&3; echo "$line"; done) && return
   case $said in
     *"No space left"*) setup_fail "the disk is full: make room in $root" ;;
-    *onnect* | *unreachable* | *"timed out"* | *Proxy*) setup_fail "the packages cannot be" \
-      "downloaded: connect this machine, or tell pip of a proxy or an index that it can reach" ;;
-    *) setup_fail "the packages cannot be installed here ($(uname -sm), $("$python" --version))" ;;
+    *onnect* | *unreachable* | *"timed out"* | *Proxy*) setup_fail "cannot download the" \
+      "packages: connect this machine, or give pip a proxy or an index that it can reach" ;;
+    *) setup_fail "cannot install the packages here ($(uname -sm), $("$python" --version))" ;;
   esac
 }
 
@@ -41,19 +41,19 @@ setup_try() {
 setup_make() {
   [ ! -L "$venv" ] && { [ ! -e "$venv" ] || [ -e "$venv/.stamp" ]; } ||
     setup_fail "$venv was not made by this set-up: remove it, or set PYTHON"
-  echo "Setting up $venv with $("$python" --version): TensorFlow, Jupyter and what they need." \
-    "This is done once, and again after an update, a move or an interruption."
+  echo "Setting up $venv with $("$python" --version): TensorFlow, Jupyter and their dependencies." \
+    "This happens once, and again after an update, a move or an interruption."
   mkdir -p "$venv" && : >"$venv/.stamp" && find "$venv" -mindepth 1 ! -name .stamp -delete
-  # The free kilobytes are left of the "12%"; a mount point's name may hold spaces.
+  # The free kilobytes are left of the "12%"; a mount point's name may contain spaces.
   df -Pk "$root" | awk 'NR == 2 && sub(/ +[0-9]+%.*/, "") && $NF < 3500000 { exit 1 }' ||
     setup_fail "the disk is full: make room for 3.5 GB in $root"
-  mkdir "$venv/tmp" && export TMPDIR="$venv/tmp" PIP_USER=0  # what is left there goes with .venv
+  mkdir "$venv/tmp" && export TMPDIR="$venv/tmp" PIP_USER=0  # deleted with .venv
   setup_try "$python" -I -m venv "$venv"
   local pip=("$venv/bin/python" -I -m pip install --no-input --require-hashes -r)
   if ! "${pip[@]}" "$common/uv.txt" 2>/dev/null || ! "$venv/bin/uv" pip install --compile-bytecode \
     --python "$venv/bin/python" --require-hashes -r "$common/requirements.txt"
   then
-    echo "uv cannot install the packages: pip does."
+    echo "uv cannot install the packages: trying pip."
     setup_try "${pip[@]}" "$common/requirements.txt"
   fi
   # With .venv, a script finds the common/ beside its folder, even if PYTHONPATH has another one.
@@ -70,8 +70,8 @@ END
 setup_stop() {
   trap '' INT TERM HUP
   { kill -9 -- "-$!" || kill -9 $!; wait; } 2>/dev/null
-  [ ! -t 2 ] || printf '\n\033[?25h' >&2  # the cursor, which pip hides
-  echo "error: the set-up was interrupted: start it again to complete it" >&2
+  [ ! -t 2 ] || printf '\n\033[?25h' >&2  # shows the cursor, which pip hides
+  echo "error: the set-up was interrupted: run it again to complete it" >&2
   exit "$1"
 }
 
@@ -84,7 +84,7 @@ elif [ -z "${PYTHON:-}" ]; then
     setup_find_python
     [ -w "$root" ] && [ -w "$common/setup.sh" ] || setup_fail "cannot write to $root: copy it to a" \
       "folder of your own, or set PYTHON to a Python that has the packages"
-    # One at a time, in a process group of its own, which ends with this shell, whatever ends that.
+    # One set-up at a time, in its own process group, which ends with this shell, however that ends.
     "$python" -I -c '
 import fcntl, os, signal, subprocess, sys
 os.setpgid(0, 0)
@@ -96,7 +96,7 @@ except BlockingIOError:
     print("Another set-up is running here: waiting for it.", file=sys.stderr, flush=True)
     fcntl.flock(lock, fcntl.LOCK_EX)
 except OSError: pass  # a file system without locks
-os._exit(subprocess.call(sys.argv[1:], stdin=subprocess.DEVNULL))  # at once: no alarm after it' \
+os._exit(subprocess.call(sys.argv[1:], stdin=subprocess.DEVNULL))  # at once: no more alarms' \
       "$BASH" "$common/setup.sh" "$python" &
     trap 'setup_stop 130' INT
     trap 'setup_stop 143' TERM HUP

@@ -1,6 +1,6 @@
-"""Everything that is misspelt, damaged or impossible ends in one sentence and exit code 2.
+"""Misspelt, damaged or impossible input ends with a one-line error and exit code 2.
 
-`python tests/bad_input.py` tries all of it and prints a table: what is typed, what `run.sh` says.
+`python tests/bad_input.py` tries all cases and prints a table: the input, and what `run.sh` says.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class Bad(NamedTuple):
-    """What is typed in a folder that `prepare` has filled, and words of the answer."""
+    """The input, typed in a folder that `prepare` has filled, and words of the error."""
 
     example: str
     flags: str
@@ -34,7 +34,7 @@ NOT_UTF8 = os.fsdecode(b"dir-\xff")
 MISTAKES = [
     Bad(example, flags, tuple(words))
     for example, flags, *words in [
-        # The words of the command line
+        # The words on the command line
         ("HogWild", "--nonsense 3", "unknown flag --nonsense", "--help"),
         ("HogWild", "--work 3", "unknown flag --work"),  # an abbreviation could change its meaning
         ("HogWild", "surplus", "unknown flag surplus"),
@@ -82,19 +82,19 @@ MISTAKES = [
         ("In-Graph-Replication", "--mode towers", "--mode", "averaged, threads", "'towers'"),
         ("Actor-Learner", "--data digits", "--data", "one of cartpole", "'digits'"),
         ("Actor-Learner", "--model mlp", "--model", "one of policy", "'mlp'"),
-        # What does not fit together
+        # Flags that do not fit together
         ("HogWild", "--ps 0", "--ps 0", "needs a parameter server"),
         ("HogWild", "--threads 2 --ps 1", "--ps", "one process", "leave it out"),
         ("HogWild", "--threads 2 --workers=2", "--workers", "one process", "leave it out"),
         ("HogWild", "--data_url http://127.0.0.1:1/", "--data_url", "digits", "leave the flag out"),
-        ("Synchronous-SGD", "--backup_workers 2", "--backup_workers 2", "below --workers, 2"),
+        ("Synchronous-SGD", "--backup_workers 2", "--backup_workers 2", "below --workers 2"),
         ("Synchronous-SGD", "--backup_workers -1", "--backup_workers", "0 or more"),
-        (DIFFERENT, "--learning_rates 0.1", "1 of them", "2"),
+        (DIFFERENT, "--learning_rates 0.1", "got 1 for", "2"),
         (GPUS, "--mode towers --ps 1", "--ps", "one process", "leave it out"),
         ("In-Graph-Replication", "--ps 0", "--ps 0", "needs a parameter server"),
         ("In-Graph-Replication", "--delay 2:0.1", "--delay 2", "the last worker is 1"),
-        ("Actor-Learner", "--batch_size 8", "--batch_size", "no use", "leave it out"),
-        ("Actor-Learner", "--target_accuracy 0.9", "--target_accuracy", "no use", "leave it out"),
+        ("Actor-Learner", "--batch_size 8", "--batch_size", "not use it", "leave it"),
+        ("Actor-Learner", "--target_accuracy 0.9", "--target_accuracy", "not use it", "leave it"),
         ("Actor-Learner", "--steps_per_execution=2", "--steps_per_execution", "leave it out"),
         ("Actor-Learner", "--ps 1", "--ps", "no parameter server", "leave it out"),
         ("Actor-Learner", "--data_url http://127.0.0.1:1/", "--data_url", "leave the flag out"),
@@ -105,15 +105,15 @@ MISTAKES = [
         ("HogWild", "--workers 1438", "--workers 1438", "only 1437 examples"),
         ("HogWild", "--data good.npz --workers 13", "--workers 13", "only 12 examples"),
         ("HogWild", "--data good.npz --model cnn", "--model cnn needs images", "[5]"),
-        ("HogWild", "--ps 70000", "GB of memory are needed", "--ps"),
+        ("HogWild", "--ps 70000", "GB of memory, and", "--ps"),
         ("HogWild", "--workers 70000", "--workers 70000", "only 1437 examples"),
-        ("HogWild", "--workers 50000 --data synthetic", "GB of memory are needed", "--workers"),
+        ("HogWild", "--workers 50000 --data synthetic", "GB of memory, and", "--workers"),
         ("HogWild", "--threads 1000000 --data synthetic", "only 60000 examples"),
         ("HogWild", "--hidden 9007199254740991", "--hidden", "below 2^31"),
-        ("HogWild", "--hidden 2147483647", "GB of memory are needed", "--hidden"),
-        ("HogWild", "--batch_size 9007199254740991", "GB of memory are needed", "--batch_size"),
+        ("HogWild", "--hidden 2147483647", "GB of memory, and", "--hidden"),
+        ("HogWild", "--batch_size 9007199254740991", "GB of memory, and", "--batch_size"),
         ("HogWild", "--steps_per_execution 2000000000", "GB of memory", "--steps_per_execution"),
-        ("HogWild", "--data classes.npz", "GB of memory are needed", "fewer classes"),
+        ("HogWild", "--data classes.npz", "GB of memory, and", "fewer classes"),
         # Paths
         ("HogWild", "--results ''", "--results", "must be a path, not ''"),
         ("HogWild", "--checkpoint_dir ''", "--checkpoint_dir", "must be a path, not ''"),
@@ -165,7 +165,7 @@ MISTAKES = [
     ]
 ]
 
-# What only a shell can do wrong: a command for bash, where $run is HogWild's run.sh.
+# Mistakes that need a shell: commands for bash, where $run is HogWild's run.sh.
 SHELL = {
     "mkdir x; cd x; rmdir ../x; bash $run --results /tmp/never": (
         "the current directory was deleted",
@@ -176,12 +176,12 @@ SHELL = {
     f"bash $run --results {shlex.quote(NOT_UTF8)}": ("--results", "UTF-8"),
     "bash $run --nonsense": ("unknown flag --nonsense",),
     "bash $run --data lengths.npz --results new": ("y_train (11,)",),
-    "bash $run --ps 70000 --network host": ("GB of memory are needed",),
+    "bash $run --ps 70000 --network host": ("GB of memory, and",),
 }
 
 
 def arrays(train: int = 12, test: int = 4, classes: int = 3, shape=(5,)) -> dict[str, np.ndarray]:
-    """A small good .npz; example k of the training set is full of k."""
+    """A small valid .npz; example k of the training set contains only the number k."""
     x_train = np.stack([np.full(shape, k, np.float32) for k in range(train)])
     return {
         "x_train": x_train,
@@ -191,7 +191,7 @@ def arrays(train: int = 12, test: int = 4, classes: int = 3, shape=(5,)) -> dict
     }
 
 
-FAULTS = {  # name -> what differs from good arrays; None: left out
+FAULTS = {  # name -> changes to valid arrays; None: left out
     "good": {},
     "no-x_test": {"x_test": None},
     "no-arrays": dict.fromkeys(arrays()),
@@ -217,7 +217,7 @@ FAULTS = {  # name -> what differs from good arrays; None: left out
 
 
 def prepare(here: Path) -> None:
-    """Fills the folder in which the commands are typed."""
+    """Fills the folder from which the commands run."""
     for name, changed in FAULTS.items():
         content = {k: a for k, a in (arrays() | changed).items() if a is not None}
         np.savez(here / f"{name}.npz", **content)
@@ -230,7 +230,7 @@ def prepare(here: Path) -> None:
 
 
 def state(*folders: Path) -> dict[str, tuple]:
-    """Every file and folder, with what shows a change; not what Python compiled."""
+    """Every file and folder, with what reveals a change; without compiled Python."""
     found = {}
     for folder in folders:
         for path in folder.rglob("*"):
@@ -244,7 +244,7 @@ def state(*folders: Path) -> dict[str, tuple]:
 def refused(house: Path, here: Path) -> list[dict]:
     """Runs the launcher on every mistake, in a fork of this process, as `run.sh` would.
 
-    An import of TensorFlow would be an error: no task may have been started by then.
+    An import of TensorFlow would be an error: the launcher must refuse before it starts a task.
     """
     sys.path[:0] = [str(house), str(house / "poison")]
     from common.launch import launcher
@@ -276,7 +276,7 @@ def refused(house: Path, here: Path) -> list[dict]:
 
 
 def all_refused(house: Path, here: Path, env: dict[str, str]) -> list[dict]:
-    """`refused` in a process of its own."""
+    """Calls `refused` in a separate process."""
     command = [sys.executable, __file__, "--refused", str(house), str(here)]
     done = subprocess.run(command, capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr
@@ -284,12 +284,12 @@ def all_refused(house: Path, here: Path, env: dict[str, str]) -> list[dict]:
 
 
 def typed(command: str, house: Path, here: Path, env: dict[str, str]) -> dict:
-    """Types a command of `SHELL` as a user would."""
+    """Runs a command of `SHELL` as if a user typed it."""
     before = state(house, here)
     env = env | {"run": str(house / "HogWild" / "run.sh")}
     done = subprocess.run(["bash", "-c", command], cwd=here, env=env, capture_output=True)
     err = done.stderr.decode(errors="replace")
-    # Bash itself complains, too, where there is no directory.
+    # Bash itself also complains if there is no current directory.
     err = "".join(line for line in err.splitlines(True) if "getcwd" not in line)
     after = state(house, here)
     left = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
@@ -297,8 +297,8 @@ def typed(command: str, house: Path, here: Path, env: dict[str, str]) -> dict:
 
 
 def copy(house: Path) -> None:
-    """The examples and common/, to see whether anything is written there; and a TensorFlow that
-    cannot be imported."""
+    """Copies the examples and common/, to see whether a run writes there, and adds a TensorFlow
+    that cannot be imported."""
     (house / "poison").mkdir(parents=True)
     (house / "poison" / "tensorflow.py").write_text("raise RuntimeError('it was imported')")
     ignore = shutil.ignore_patterns("__pycache__", "results", "*.ipynb")

@@ -1,23 +1,23 @@
-"""How fast are the examples? Real runs beside a bare loop, TensorFlow's own strategy, and limits.
+"""Measures how fast the examples are, next to a bare loop, TensorFlow's strategy, and limits.
 
     python tests/benchmark.py [--repeats 3] [--steps 3000] [--json FILE] [--torch_python PYTHON]
 
 The contenders take turns, so that a busy machine slows all of them down; only the ratios of
-their medians count. Two workers and one ps train on this machine:
+their medians matter. Two workers and one ps train on this machine:
 
 - HogWild run: `python -m common.launch HogWild`, with everything that a run does.
 - bare loop: the graph of HogWild/worker.py, with only `while True: run(step)` around it.
 - ParameterServerStrategy: the same work with TensorFlow's own `tf.distribute`, as in its guide:
-  a dataset of examples, `strategy.run`, and the loss of every step returned, which the
-  examples log as well.
-- the same, tuned: the least that can be scheduled, with one thread per task, a dataset of indices
+  a dataset of examples, `strategy.run`, and the loss of every step returned, since the
+  examples log it too.
+- the same, tuned: schedules as little as possible, with one thread per task, a dataset of indices
   without autotuning, no `strategy.run`, and no loss returned.
-- ten steps a call: the strategy's function takes 10 steps each time it is scheduled.
-- the other examples: real runs like the first; with a window, as many mini-batches.
+- ten steps a call: the strategy's function makes 10 steps each time it is scheduled.
+- the other examples: real runs like the first; with a window, the same number of mini-batches.
 - PyTorch: two processes that average their parameters every 10 steps, with gloo; left out if torch
-  is not installed (`pip install -r tests/requirements-benchmark.txt`).
-- two single processes: Non-Distributed-Setup twice at the same time, each on its own core, which
-  no distribution can beat on two cores.
+  is missing (`pip install -r tests/requirements-benchmark.txt`).
+- two single processes: Non-Distributed-Setup twice at the same time, each on its own core; no
+  distribution can beat that on two cores.
 - import: `python -c "import tensorflow"`, for comparison with the start-up.
 """
 
@@ -52,8 +52,8 @@ TEN = ", --steps_per_execution 10"
 TORCH, LIMIT = "PyTorch, averaging every 10", "two single processes"
 STALE, THEORY = "mean staleness, AGN", "(n - 1) x share of the cycle"
 START, IMPORT = "start-up", "import tensorflow"
-UNITS = {STALE: "updates", THEORY: "updates", START: "s", IMPORT: "s"}  # of the others: examples/s
-EXAMPLES = {  # what: folder, flags, updates for each of --steps
+UNITS = {STALE: "updates", THEORY: "updates", START: "s", IMPORT: "s"}  # the others: examples/s
+EXAMPLES = {  # name: folder, flags, updates per step of --steps
     AGN: ("AGN", ["--window", "10"], 0.2),
     AGN50: ("AGN", ["--window", "50"], 0.2),
     DOWNPOUR: ("DOWNPOUR-Easy", ["--window", "10"], 0.2),
@@ -63,7 +63,7 @@ EXAMPLES = {  # what: folder, flags, updates for each of --steps
     SYNCHRONOUS + TEN: ("Synchronous-SGD", ["--steps_per_execution", "10"], 0.5),
     THREADS: ("HogWild", ["--threads", str(WORKERS)], 3),
 }
-RATIOS = (  # what, relative to what, and the target
+RATIOS = (  # name, relative to which, and the target
     (RUN, BARE, ">=", 0.85),
     (RUN, STRATEGY, ">=", 2.0),
     (RUN + TEN, STRATEGY, ">=", 3.0),
@@ -96,18 +96,18 @@ def run_all(
     """Runs a contender's processes and leaves none behind.
 
     Args:
-        commands: name -> what follows `python`.
-        last: the names of the processes that the contender ends with.
+        commands: name -> the arguments of `python`.
+        last: the names of the processes whose end is the contender's end.
         folder: for the logs.
         watch: called repeatedly while they run.
-        env: what is added to their environment.
+        env: added to their environment.
         python: the interpreter.
 
     Returns:
-        When they were started, in seconds since 1970.
+        When they started, in seconds since 1970.
 
     Raises:
-        SystemExit: with the end of its log, when one of them fails or takes too long.
+        SystemExit: with the end of its log, if one of them fails or takes too long.
     """
     group = Group()
     env = os.environ | {"PYTHONPATH": str(ROOT)} | (env or {})
@@ -131,7 +131,7 @@ def run_all(
 
 
 def peaks(folder: Path, memory: dict[str, float]) -> None:
-    """Notes the peak resident memory so far, in MB, of each task that writes into `folder`."""
+    """Records each task's peak resident memory so far, in MB, if it writes to `folder`."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
             words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
@@ -152,7 +152,7 @@ def training(steps: int, folder: Path) -> list[str]:
 
 
 def hogwild_run(steps: int, folder: Path, memory: dict[str, float]) -> dict[str, float]:
-    """Examples per second and seconds to the first step; the tasks' memory goes into `memory`."""
+    """Examples per second and seconds to the first step; puts the tasks' memory into `memory`."""
     command = ["-m", "common.launch", str(ROOT / "HogWild"), "--plain", "--workers", str(WORKERS)]
     launcher = {"launcher": [*command, *training(steps, folder)]}
     began = run_all(launcher, ["launcher"], folder, lambda: peaks(folder, memory))
@@ -162,7 +162,7 @@ def hogwild_run(steps: int, folder: Path, memory: dict[str, float]) -> dict[str,
 
 
 def example_run(what: str, steps: int, folder: Path) -> dict[str, float]:
-    """Examples per second of a real run, as its summary has them."""
+    """Examples per second of a real run, from its summary."""
     example, flags, factor = EXAMPLES[what]
     workers = [] if "--threads" in flags else ["--workers", str(WORKERS)]
     command = ["-m", "common.launch", str(ROOT / example), "--plain", *workers, *flags]
@@ -176,7 +176,7 @@ def example_run(what: str, steps: int, folder: Path) -> dict[str, float]:
 
 
 def single_processes(steps: int, folder: Path) -> dict[str, float]:
-    """Examples per second of one process for each worker, each on its own core."""
+    """Examples per second of one process per worker, each on its own core."""
     pinned = (
         "import os, sys; cores = sorted(os.sched_getaffinity(0)); "
         "os.sched_setaffinity(0, {cores[int(sys.argv.pop(1)) % len(cores)]}); "
@@ -234,12 +234,12 @@ def strategy(what: str, steps: int, folder: Path) -> dict[str, float]:
         name: [TASKS, role, chief, "--task_index", str(k), *cluster]
         for name, (role, k) in tasks.items()
     }
-    run_all(commands, ["strategy"], folder, env=env)  # the others would never end
+    run_all(commands, ["strategy"], folder, env=env)  # the others never end
     return {what: rate(folder, ["strategy"])}
 
 
 def rate(folder: Path, names: list[str]) -> float:
-    """Examples per second, from what the processes of these names wrote."""
+    """Examples per second, from the files of the processes with these names."""
     notes = [json.loads((folder / f"{name}.json").read_text()) for name in names]
     seconds = max(note["ended"] for note in notes) - min(note["began"] for note in notes)
     return BATCH * sum(note["steps"] for note in notes) / seconds

@@ -1,8 +1,8 @@
 """The processes that benchmark.py compares with a real run: `benchmark_tasks.py ROLE flags`.
 
-`bare`: HogWild's worker without anything around its loop; `ps`, `worker`, `coordinator`: the same
-work with TensorFlow's own ParameterServerStrategy. Each writes into `--results` when its training
-began, when it ended, and how many steps it made.
+`bare`: HogWild's worker with nothing around its loop; `ps`, `worker`, `coordinator`: the same
+work with TensorFlow's own ParameterServerStrategy. Each writes to `--results` when its training
+began and ended, and how many steps it made.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ HOGWILD = Path(__file__).resolve().parents[1] / "HogWild" / "worker.py"
 CALLS = int(os.environ.get("STEPS_PER_CALL", 1))  # of ParameterServerStrategy's function
 TUNED = "TUNED" in os.environ  # one thread each, since there are more tasks than cores
 DEFAULTS = {"steps": 1, "learning_rate": 0.05}
-WARM_UP = 50  # scheduled steps before the clock starts: TensorFlow traces and connects meanwhile
+WARM_UP = 50  # steps before the clock starts, while TensorFlow traces and connects
 
 
 def write(results: str, name: str, began: float, ended: float, steps: int) -> None:
@@ -33,7 +33,7 @@ def write(results: str, name: str, began: float, ended: float, steps: int) -> No
 
 
 class Loop:
-    """What HogWild's worker uses of a session: should_stop and run."""
+    """The parts of a session that HogWild's worker uses: should_stop and run."""
 
     def __init__(self, sess: tf.compat.v1.Session):
         self.should_stop = lambda: False
@@ -67,9 +67,9 @@ def bare_training(task: cluster.Task, server: tf.distribute.Server, *_, **__):
 
 
 def serve(task: cluster.Task, spec: dict[str, list[str]]) -> None:
-    """A ps or a worker of ParameterServerStrategy; it waits until it is killed.
+    """Runs a ps or a worker of ParameterServerStrategy until it is killed.
 
-    A worker writes its shard where its input pipeline reads it, in a separate folder.
+    A worker writes its shard to its own folder, where its input pipeline reads it.
     """
     if task.job == "worker":
         folder = Path(task.flags.results, f"shard-{task.index}")
@@ -154,7 +154,7 @@ def main(role: str) -> None:
         sys.argv[0] = str(HOGWILD)
         runpy.run_path(sys.argv[0], run_name="__main__")
         return
-    address = sys.argv.pop(1)  # the coordinator's, which is not a task of the examples
+    address = sys.argv.pop(1)  # the coordinator's; the examples have no such task
     task = cluster.Task.from_flags("ps" if role == "ps" else "worker", DEFAULTS)
     spec = task.hosts | {"chief": [address]}
     if role == "coordinator":

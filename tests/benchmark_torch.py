@@ -1,6 +1,6 @@
 """The same work in PyTorch: two processes that average their parameters every 10 steps with gloo.
 
-`benchmark_torch.py RANK PORT STEPS FOLDER`, started by benchmark.py; STEPS counts per process.
+`benchmark_torch.py RANK PORT STEPS FOLDER`, started by benchmark.py; STEPS is per process.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def main(rank: int, port: int, steps: int, folder: str) -> None:
             torch.distributed.all_reduce(flat)
             torch.nn.utils.vector_to_parameters(flat / WORKERS, model.parameters())
 
-    average()  # a common start
+    average()  # all start from the same parameters
     for step in range(WARM_UP + steps):
         if step == WARM_UP:
             torch.distributed.barrier()
@@ -53,7 +53,7 @@ def main(rank: int, port: int, steps: int, folder: str) -> None:
             average()
     note = {"began": began, "ended": time.time(), "steps": steps}
     torch.distributed.barrier()
-    torch.distributed.destroy_process_group()  # or gloo's threads may abort the process at its end
+    torch.distributed.destroy_process_group()  # else gloo's threads may abort at exit
     Path(folder, f"torch-{rank}.json").write_text(json.dumps(note))
 
 

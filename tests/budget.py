@@ -1,6 +1,6 @@
-"""A pytest plugin: which tests run, and in which order, when there is not time for all.
+"""A pytest plugin that chooses and orders tests when there is no time for all of them.
 
-    --fast            without the tests that are marked `slow`
+    --fast            without the tests marked `slow`
     --minutes 50      the fast tests, then as many others as fit, a different part each day
     --note_durations  writes the tests' durations to durations.json, in seconds of a usual machine
 
@@ -18,9 +18,9 @@ import machine
 import pytest
 
 DURATIONS = Path(__file__).with_name("durations.json")
-UNKNOWN = 10.0  # seconds of a usual machine for a test without an entry: a run of an example
-GOLDEN = 0.618  # how far the start moves each day, so that a few days cover all tests
-SETTLED = 60  # seconds of tests after which their own pace counts as much as the machine's speed
+UNKNOWN = 10.0  # seconds for a test without an entry, on a usual machine: a run of an example
+GOLDEN = 0.618  # the start moves this far each day, so that a few days cover all tests
+SETTLED = 60  # after so many seconds, the tests' own pace counts as much as the machine's speed
 
 
 def pytest_addoption(parser):
@@ -67,18 +67,18 @@ def function(nodeid: str) -> str:
 
 
 def durations() -> dict[str, float]:
-    """Seconds of a usual machine by function; the mean over its parameters."""
+    """Seconds on a usual machine, by test function; the mean over its parameters."""
     return json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
 
 
 class Budget:
-    """Fast tests first, then the others while they fit; skips the rest."""
+    """Runs fast tests first, then the others while they fit; skips the rest."""
 
     def __init__(self, minutes: float, day: datetime.date):
         self.minutes, self.day = minutes, day
         self.end = time.monotonic() + 60 * minutes
         self.known = durations()
-        self.usual, self.took = 0.0, 0.0  # of the finished tests
+        self.usual, self.took = 0.0, 0.0  # totals of the finished tests
         self.items, self.left = [], []
 
     def usually(self, item: pytest.Item) -> float:
@@ -86,7 +86,7 @@ class Budget:
 
     @property
     def pace(self) -> float:
-        """Seconds here for one of a usual machine: measured first, then more and more observed."""
+        """Seconds here per second on a usual machine: first measured, later mostly observed."""
         return (self.took + SETTLED * machine.slowness()) / (self.usual + SETTLED)
 
     @pytest.hookimpl(trylast=True)
@@ -138,10 +138,10 @@ class Budget:
 
 
 class Notes:
-    """How long tests take; those that do not run now keep their earlier entries."""
+    """Records how long tests take; tests that do not run keep their earlier entries."""
 
     def __init__(self):
-        self.took = collections.defaultdict(float)  # by nodeid, including set-up and teardown
+        self.took = collections.defaultdict(float)  # by nodeid, with set-up and teardown
         self.passed = set()
 
     def pytest_runtest_logreport(self, report):

@@ -1,4 +1,4 @@
-"""Shared by all tests: runs an example as a user would, and checks that nothing is left."""
+"""Shared by all tests: runs an example as a user would, and checks that nothing is left over."""
 
 import contextlib
 import itertools
@@ -25,8 +25,8 @@ from common.training import results
 pytest_plugins = ["budget", "pytester"]
 
 ROOT = Path(__file__).resolve().parents[1]
-MARK = f"DISTRIBUTED_TF_TEST={uuid.uuid4()}"  # in the environment of everything that tests start
-ENDLESS = 10**8  # steps of a run that a test stops midway, even on a fast machine
+MARK = f"DISTRIBUTED_TF_TEST={uuid.uuid4()}"  # in the environment of every process that tests start
+ENDLESS = 10**8  # steps for a run that a test stops midway, even on a fast machine
 
 
 @dataclass
@@ -67,13 +67,13 @@ def processes() -> dict[int, str]:
             if marked and state not in "ZX":
                 command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
                 found[int(folder.name)] = command
-        except OSError:  # gone, or not ours to read
+        except OSError:  # gone, or not readable
             continue
     return found
 
 
 def listening() -> dict[str, int]:
-    """inode -> port of the listening TCP sockets in this network; none without /proc (macOS)."""
+    """inode -> port of this network's listening TCP sockets; empty without /proc (macOS)."""
     found = {}
     for path in Path("/proc/net").glob("tcp*"):
         for line in path.read_text().splitlines()[1:]:
@@ -84,7 +84,7 @@ def listening() -> dict[str, int]:
 
 
 def held(sockets: dict[str, int]) -> set[int]:
-    """The ports of those sockets that no other process holds."""
+    """The ports of the sockets that no other process holds."""
     others = set()
     for link in Path("/proc").glob("[0-9]*/fd/*"):
         with contextlib.suppress(OSError):
@@ -138,21 +138,21 @@ def kill_and_see_it_back(where, job: str, index: int, workers: int = 2) -> float
             return task_pid(where, job, index) != pid
 
     assert eventually(running, 30), f"{job} {index} was not restarted"
-    restarted = time.time() + seconds(1)  # steps in flight are over by then
+    restarted = time.time() + seconds(1)  # steps in flight have ended by then
     assert eventually(back, 60), f"after {job} {index} restarted, only workers {went_on} continued"
     return killed
 
 
 def initialise(session) -> None:
     """Initialises local variables, tables and pipelines of the default graph, as a run does."""
-    import tensorflow.compat.v1 as tf  # here: most tests only start processes
+    import tensorflow.compat.v1 as tf  # here, since most tests only start processes
 
     pipelines = [op for op in session.graph.get_operations() if op.type == "MakeIterator"]
     session.run([tf.local_variables_initializer(), tf.tables_initializer(), *pipelines])
 
 
 def copy_example(name: str, to, **changes: str):
-    """A reader's copy of an example with `common/`; `changes` are new contents of its scripts."""
+    """Copies an example with `common/`, as a reader would; `changes` are its new scripts."""
     shutil.copytree(ROOT / "common", to / "common")
     shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("results"))
     for script, text in changes.items():
@@ -167,7 +167,7 @@ def variables_set() -> dict[str, str]:
 
 @pytest.fixture(autouse=True)
 def nothing_left():
-    """After every test: no process of it lives, no new port is in use, no variable is changed."""
+    """After every test: its processes and ports are gone, and no variable has changed."""
     machine.renew()
     before, variables = listening(), variables_set()
     yield
@@ -214,7 +214,7 @@ def start(tmp_path):
 
 @pytest.fixture
 def run(start):
-    """Runs an example to its end: `run("HogWild", "--steps", 20)` -> Finished."""
+    """Runs an example to the end: `run("HogWild", "--steps", 20)` -> Finished."""
 
     def _run(folder, *flags, ok: bool = True, **more) -> Finished:
         process, results = start(folder, *flags, **more)

@@ -1,8 +1,8 @@
 """The schemes in plain NumPy, written only from their formulas.
 
 `SCHEMES` has an entry for every folder with a `worker.py` or a `chief.py`: what it computes, which
-example it was made from, and how many lines may differ. The tests find the folders themselves, and
-say so when one has no entry here.
+example it derives from, and how many lines may differ. The tests find the folders themselves, and
+fail with instructions if one has no entry here.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def digits(part: str = "train") -> tuple[np.ndarray, np.ndarray]:
-    """As the README documents them: shuffled with seed 0, then every fifth is for testing."""
+    """The digits as the README documents them: shuffled with seed 0, every fifth for testing."""
     source = load_digits()
     order = np.random.default_rng(0).permutation(len(source.target))
     test = np.arange(len(order)) % 5 == 0
@@ -49,8 +49,8 @@ def gradient(worker: int = 0, workers: int = 1) -> Callable[[np.ndarray], np.nda
 class HogWild:
     """w~ <- w~ - eta g(w_pulled)
 
-    A scheme has two parts: what worker k pushes after it has pulled, and what the server does with
-    a push. `flags` are the run's; `w` are the global parameters at the start.
+    A scheme has two parts: what worker k pushes after a pull, and what the server does with a push.
+    `flags` are the run's; `w` are the initial global parameters.
     """
 
     def __init__(self, flags: dict, w: np.ndarray):
@@ -96,7 +96,7 @@ class DownpourEasy(AGN):
 
 
 class Downpour(DownpourEasy):
-    """The local steps use Adagrad, too: H <- H + g_t^2, w <- w - eta g_t / sqrt(H)"""
+    """The local steps use Adagrad too: H <- H + g_t^2, w <- w - eta g_t / sqrt(H)"""
 
     def __init__(self, flags, w):
         super().__init__(flags, w)
@@ -168,7 +168,7 @@ class SynchronousSGD(HogWild):
         return [self.eta / self.flags["workers"]] * self.flags["workers"]
 
     def round(self, w: np.ndarray) -> np.ndarray:
-        """The global parameters after a round in which every worker took part."""
+        """The global parameters after a round with all workers."""
         return w - sum(rate * self.push(k, w) for k, rate in enumerate(self.rates()))
 
 
@@ -197,7 +197,7 @@ class Scheme:
 
     Attributes:
         formula: the class above, or None if another test compares the folder with NumPy.
-        parent: the script it was made from; just the folder's name for its main script.
+        parent: the script it derives from; just the folder's name for its main script.
         changed: at most this many lines of code are added, and at most this many removed.
         flags: flags that make the scheme's own term visible.
     """
@@ -241,7 +241,7 @@ def folders() -> list[str]:
 
 
 def parent_of(example: str) -> Path:
-    """The script that an example's main script was made from."""
+    """The script that an example's main script derives from."""
     parent = ROOT / of(example).parent
     return main_script(parent) if parent.is_dir() else parent
 
@@ -250,7 +250,7 @@ def of(example: str) -> Scheme:
     """The entry of a folder.
 
     Raises:
-        AssertionError: if it has none, with what to do.
+        AssertionError: if it has none; says what to do.
     """
     assert example in SCHEMES, (
         f"{example} has no formula: write the scheme in NumPy as a class in "

@@ -1,4 +1,4 @@
-"""How slow this machine is now: all time limits in the tests scale with it."""
+"""Measures how slow this machine is now; all time limits in the tests scale with it."""
 
 import math
 import subprocess
@@ -20,7 +20,7 @@ _when, _slowness = -math.inf, 1.0  # the last measurement
 
 
 def measured() -> float:
-    """How much slower than a usual machine this one is now, at least 1; takes about a second.
+    """How many times slower than a usual machine this one is, at least 1. Takes about a second.
 
     Two loops run at once, because a run has several processes and the cores may be shared.
     """
@@ -31,9 +31,9 @@ def measured() -> float:
 
 
 def renew() -> None:
-    """Measures again if the last time was over a minute ago: other load comes and goes.
+    """Measures again if the last time was over a minute ago, since other load changes.
 
-    Called between tests, when none of our processes runs.
+    Call it between tests, when none of their processes runs.
     """
     global _when, _slowness
     if time.monotonic() - _when > 60:
@@ -49,5 +49,5 @@ def slowness() -> float:
 
 
 def seconds(usual: float) -> float:
-    """What takes `usual` seconds on a usual machine takes this many here."""
+    """Converts seconds on a usual machine to seconds here."""
     return usual * slowness()

@@ -1,7 +1,7 @@
-"""Turns the READMEs, the other pages at the root and the notebooks into a static HTML site: run by
-`site.sh`.
+"""Turns the READMEs, the other pages at the root and the notebooks into a static HTML site.
+`site.sh` runs it.
 
-Every page is self-contained: it holds its style and formulas, and loads nothing.
+Every page is self-contained: it contains its style and formulas, and loads nothing.
 """
 
 import base64
@@ -28,7 +28,7 @@ MATH = re.compile(r"\$\$(.+?)\$\$|\$(?!\s)([^$\n]+?)(?<!\s)\$(?!\d)", re.S)
 
 
 def links(markdown: str) -> list[str]:
-    """The targets of a text's links, in order, without code blocks."""
+    """The targets of a text's links, in order, ignoring code blocks."""
     return re.findall(r"\]\(([^)\s#]+)", re.sub(r"```.*?```", "", markdown, flags=re.S))
 
 
@@ -60,7 +60,7 @@ def reading_order() -> list[Path]:
 
 
 def page_of(source: Path) -> Path:
-    """Where a source's page lies in the site."""
+    """The place of a source's page in the site."""
     if source.name == "README.md":
         return source.with_name("index.html") if source.parent.name else Path("about.html")
     return source.with_suffix(".html")
@@ -92,7 +92,7 @@ def formula(tex: str, display: bool) -> str:
 
 
 def with_formulas(markdown: str) -> str:
-    """Formulas outside of code, drawn."""
+    """Draws the formulas outside of code."""
 
     def draw(match):
         if match[1]:
@@ -104,7 +104,7 @@ def with_formulas(markdown: str) -> str:
 
 
 def load(source: Path) -> nbformat.NotebookNode:
-    """A notebook, or a README as a notebook of one cell, with its formulas drawn."""
+    """A notebook, or a README as a notebook of one cell, with drawn formulas."""
     text = (ROOT / source).read_text(encoding="utf-8")
     if source.suffix == ".md":
         text = re.sub(r"<!--.*?-->\n?", "", text, flags=re.S)
@@ -135,7 +135,7 @@ def anchor(heading: str, source: Path) -> str:
 
 
 class Site:
-    """The pages, how they are linked, and the folder that they are written to."""
+    """The pages, their links, and the folder for them."""
 
     def __init__(self, target: Path):
         self.target, self.sources = target, reading_order()
@@ -149,7 +149,7 @@ class Site:
         self.css = f"{css}\n{rules[0]}\n@media (prefers-color-scheme: dark) {{\n{rules[1]}\n}}\n"
 
     def link(self, source: Path, target: str) -> str:
-        """A link of a source, as its page needs it; copies a file that has no page."""
+        """Translates a source's link for its page; copies the target if it has no page."""
         file, _, place = target.partition("#")
         if "://" in target or not file or target.startswith(("mailto:", "data:")):
             return target
@@ -168,7 +168,7 @@ class Site:
         return there + (f"#{place}" if place else "")
 
     def write(self, page: Path, body: str, **around) -> None:
-        """Writes a page in its frame, which the template of the notebooks has too."""
+        """Writes a page in its frame, which the notebook template has too."""
         home = os.path.relpath("index.html", page.parent)
         resources = {"site": {"css": self.css, "home": home, "body": body, **around}}
         empty = nbformat.v4.new_notebook()

@@ -30,7 +30,7 @@ def code_hash(notebook: nbformat.NotebookNode) -> str:
 
 
 def cleaned(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """The notebook without what differs between executions or machines."""
+    """Returns the notebook without what differs between executions or machines."""
     language = {"name": "python", "pygments_lexer": "ipython3"}
     notebook.metadata = {"kernelspec": KERNEL, "language_info": language,
                          "executed_code": code_hash(notebook)}  # fmt: skip
@@ -43,14 +43,14 @@ def cleaned(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
 
 
 def execute(path: Path, target: Path, parameters: dict | None = None) -> nbformat.NotebookNode:
-    """Executes a notebook with papermill, its kernel in the notebook's own folder.
+    """Executes a notebook with papermill, with the kernel in the notebook's own folder.
 
     Raises:
         papermill.PapermillExecutionError: with the traceback of the cell that failed.
         nbclient.exceptions.CellTimeoutError: after two minutes of a usual machine in one
             cell.
     """
-    # Not papermill's cwd: it would change this whole process's, which may run other notebooks too.
+    # papermill's own cwd would change this whole process, which may run other notebooks too.
     place, limit = {"metadata": {"path": str(path.parent)}}, round(seconds(120))
     papermill.execute_notebook(path, target, parameters, kernel_name="python3", resources=place,
                                progress_bar=False, execution_timeout=limit)  # fmt: skip
@@ -58,8 +58,8 @@ def execute(path: Path, target: Path, parameters: dict | None = None) -> nbforma
 
 
 def refresh(path: Path) -> None:
-    """Executes a notebook and replaces it by the result."""
-    target = path.with_name(f".{path.name}")  # the old one stays if a cell fails
+    """Executes a notebook and replaces it with the result."""
+    target = path.with_name(f".{path.name}")  # keeps the old one if a cell fails
     try:
         notebook = cleaned(execute(path, target))
         nbformat.write(notebook, target)
@@ -70,7 +70,7 @@ def refresh(path: Path) -> None:
 
 
 def refresh_all(names: list[str]) -> None:
-    """Refreshes the notebooks of these names (`AGN`, `Servers`, a path), or all without names."""
+    """Refreshes the named notebooks (`AGN`, `Servers`, a path), or all if no name is given."""
     paths = [ROOT / path for path in everything()]
     if names:
         paths = [p for p in paths if {p.stem, p.parent.name, str(p.relative_to(ROOT))} & set(names)]

@@ -1,9 +1,9 @@
 """Writes into the READMEs and the pages at the root what the committed code really prints, and
-executes the notebooks: run by `refresh.sh`.
+executes the notebooks. `refresh.sh` runs it.
 
 A generated part stands between `<!-- KIND: ARGUMENT -->` and `<!-- end -->`:
 
-    output: COMMAND    runs it from the root and quotes the screen; curves.png goes beside run.sh
+    output: COMMAND    runs it from the root and quotes its output; curves.png goes beside run.sh
     diff: A B          the differences between two scripts, without comments and docstrings
     lines: FILE FROM   quotes the paragraph of FILE that begins with FROM; with FROM ... TO, all
                        lines up to one that begins with TO
@@ -53,8 +53,8 @@ def diff(argument: str) -> str:
 
 
 def paragraph(argument: str) -> str:
-    """The lines of a file from one that begins with some words up to the next blank line, or up to
-    the line that begins with what follows ` ... `."""
+    """The lines of a file from one that begins with the given words up to the next blank line, or
+    up to the line that begins with the words after ` ... `."""
     file, _, words = argument.partition(" ")
     start, _, end = words.partition(" ... ")
     return quotes.lines(ROOT / file, start, end)
@@ -74,7 +74,7 @@ def seconds(example: str) -> str:
 
 
 def benchmark(_: str) -> str:
-    """The results of `benchmark.py --json`: a Markdown table, and what its rows are."""
+    """The results of `benchmark.py --json`: a Markdown table, and an explanation of its rows."""
     found = json.loads((ROOT / "tests" / "benchmark.json").read_text())
     medians, work = found["medians"], found["work"]
     strategy = medians["ParameterServerStrategy"]
@@ -125,7 +125,7 @@ def sweep(example: str) -> str:
 
 @functools.cache
 def output(command: str) -> str:
-    """Runs a command of a README and quotes it with its screen."""
+    """Runs a command of a README and quotes it with its output."""
     began = time.monotonic()
     env = os.environ | {"PYTHON": sys.executable, "COLUMNS": "96"}
     done = subprocess.run(command, shell=True, cwd=ROOT, env=env, text=True,
@@ -153,12 +153,12 @@ QUOTED = {"seconds": seconds, "benchmark": benchmark, "sweep": sweep,
 
 
 def refreshed(text: str, kinds: dict, folders: Collection[str] = ()) -> str:
-    """A page's text with generated parts regenerated.
+    """Returns a page's text with the generated parts regenerated.
 
     Args:
-        text: of a README.
-        kinds: what makes a part of each kind; parts of other kinds stay as they are.
-        folders: if given, only the parts that name a file in one of them.
+        text: the page's.
+        kinds: kind -> function that makes such a part; parts of other kinds stay as they are.
+        folders: if given, regenerates only parts that name a file in one of them.
     """
 
     def part(match):
@@ -176,7 +176,7 @@ def refreshed(text: str, kinds: dict, folders: Collection[str] = ()) -> str:
 
 
 def replace(path: Path, text: str) -> None:
-    """Writes a page if its text has changed, completely or not at all."""
+    """Writes a page, completely or not at all, if its text has changed."""
     if text == path.read_text(encoding="utf-8"):
         return
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
@@ -187,7 +187,7 @@ def replace(path: Path, text: str) -> None:
 
 
 def checked(names: list[str]) -> list[str]:
-    """The folder names, without a trailing slash; exits with one sentence at any other name."""
+    """The folder names without a trailing slash; exits with a one-line error if one is unknown."""
     folders = [name.rstrip("/") for name in names]
     for name in folders:
         if not (ROOT / name / "README.md").is_file() or "/" in name or name.startswith("."):

@@ -1,9 +1,9 @@
 """The measurements behind the tables of One-Network-per-Device and of Actor-Learner.
 
 `.venv/bin/python tests/searches.py [seeds] [speed] [actors]` writes them to `searches.json`, which
-the READMEs quote. `seeds`: for three seeds the best network, all networks and their ensemble.
-`speed`: trials per minute with one worker and with two, beside HogWild's updates. `actors`: updates
-until Actor-Learner reaches its target, with one, two and four actors. Each takes some minutes.
+the READMEs quote. `seeds`: for three seeds, the best network, all networks and their ensemble.
+`speed`: trials per minute with one worker and with two, and HogWild's updates. `actors`: updates
+until Actor-Learner reaches its target, with one, two and four actors. Each takes a few minutes.
 """
 
 import json
@@ -20,7 +20,7 @@ FOLDER, SEEDS, REPEATS, STEPS = "One-Network-per-Device", (0, 1, 2), 3, 4000
 
 
 def run(example: str, *flags) -> tuple[dict, list[dict]]:
-    """The summary of a run that ends well; its trials, if it has any."""
+    """The summary of a successful run, and its trials, if it has any."""
     with tempfile.TemporaryDirectory() as where:
         command = ["bash", f"{ROOT}/{example}/run.sh", "--plain", "--results", where]
         env = os.environ | {"PYTHON": sys.executable}
@@ -42,8 +42,8 @@ def seeds() -> dict:
 
 
 def speed() -> dict:
-    """Updates per second of all workers, by what is measured and number of workers; of each run.
-    The runs take turns."""
+    """Updates per second of all workers in each run, by example and number of workers. The runs
+    take turns."""
     rates: dict = {}
     for _ in range(REPEATS):
         for example in (FOLDER, "HogWild"):
@@ -59,7 +59,7 @@ def speed() -> dict:
 
 
 def actors() -> dict:
-    """Updates until Actor-Learner reaches its target, by number of actors; of each seed."""
+    """Updates until Actor-Learner reaches its target, by number of actors, for each seed."""
     found: dict = {}
     for seed in range(5):
         for workers in (1, 2, 4):
@@ -78,7 +78,7 @@ def spread(values: list[float], form: str = ",.0f") -> str:
 
 
 def table(which: str) -> str:
-    """What was measured, as a Markdown table."""
+    """The measurements as a Markdown table."""
     measured = json.loads(FOUND.read_text())
     if which not in measured:
         sys.exit(f"{FOUND.name} has no {which} yet: run tests/searches.py {which}")

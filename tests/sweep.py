@@ -1,7 +1,7 @@
 """The small sweep behind the defaults: test accuracy by learning rate and number of workers.
 
 `.venv/bin/python tests/sweep.py [EXAMPLE ...]` runs each example with two and with four workers,
-at rates from a quarter to twice its default, and otherwise with its defaults. It writes the
+at rates from a quarter to twice its default rate, and otherwise with its defaults. It writes the
 accuracies to `sweep.json`, which the READMEs quote. It takes about 20 minutes.
 """
 
@@ -25,7 +25,7 @@ FACTORS, WORKERS = (0.25, 0.5, 1, 2), (2, 4)
 
 
 def examples() -> list[str]:
-    """The schemes that can have two workers and four, on the same data."""
+    """The schemes that can run with two and with four workers on the same data."""
     return [
         name
         for name, scheme in formulas.SCHEMES.items()
@@ -34,14 +34,14 @@ def examples() -> list[str]:
 
 
 def accuracy(example: str, rate: float, workers: int) -> float | None:
-    """Of the global parameters on the digits' test set; None if the loss was not a number."""
+    """Accuracy of the global parameters on the digits' test set; None if the loss was NaN."""
     with tempfile.TemporaryDirectory() as where:
         command = ["bash", f"{ROOT}/{example}/run.sh", "--plain", "--results", where]
         command += ["--learning_rate", str(rate), "--workers", str(workers)]
         env = os.environ | {"PYTHON": sys.executable}
         done = subprocess.run(command, capture_output=True, text=True, env=env)
         if done.returncode:
-            if "is not a number" in done.stdout + done.stderr:
+            if "is NaN: " in done.stdout + done.stderr:
                 return None
             sys.exit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
         return json.loads(Path(where, "summary.json").read_text())["test_accuracy"]

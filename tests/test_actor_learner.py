@@ -31,20 +31,20 @@ import shared  # noqa: E402
 
 
 def forward(w, x):
-    """One hidden layer with ReLU: what is before and after it, and the output."""
+    """One hidden layer with ReLU: returns the values before and after it, and the output."""
     hidden = x @ w[0] + w[1]
     return hidden, np.maximum(hidden, 0), np.maximum(hidden, 0) @ w[2] + w[3]
 
 
 def back(w, x, d):
-    """The gradient with respect to weights and biases, from that of the output."""
+    """The gradient with respect to weights and biases, from the output's gradient."""
     hidden, active, _ = forward(w, x)
     below = (d @ w[2].T) * (hidden > 0)
     return [x.T @ below, below.sum(axis=0), active.T @ d, d.sum(axis=0)]
 
 
 def loss_and_gradient(policy, baseline, x, actions, returns):
-    """mean(-A log pi) + mean((G - b)^2) with the constant A = G - b; written from the formula."""
+    """mean(-A log pi) + mean((G - b)^2) with the constant A = G - b; from the formula."""
     n, rows = len(actions), np.arange(len(actions))
     scores = forward(policy, x)[2]
     pi = np.exp(scores - scores.max(axis=1, keepdims=True))
@@ -57,7 +57,7 @@ def loss_and_gradient(policy, baseline, x, actions, returns):
 
 
 class Adam:
-    """arXiv 1412.6980, Algorithm 1, in the order of operations of its section 2's last lines."""
+    """arXiv 1412.6980, Algorithm 1, with the operations ordered as at the end of section 2."""
 
     def __init__(self, rate, w):
         self.rate, self.t = rate, 0
@@ -72,7 +72,7 @@ class Adam:
 
 
 def changed(root, *pairs):
-    """A copy of the example in which texts of chief.py are replaced."""
+    """A copy of the example with some text of chief.py replaced."""
     source = (FOLDER / "chief.py").read_text()
     for old, new in pairs:
         assert source.count(old) == 1, old
@@ -85,12 +85,12 @@ def events_of(folder, workers=2) -> list[dict]:
     return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
 
 
-def test_updates_match_numpy_and_the_results_their_contract(run, tmp_path):
-    """Every batch that the learner took is kept, with what it made of the parameters; NumPy makes
-    the same update of the same parameters.
+def test_updates_match_numpy_and_results_match_the_contract(run, tmp_path):
+    """The run saves every batch that the learner took and the parameters after it. NumPy applies
+    the same update to the same parameters.
 
-    Not all updates in one go: a hidden unit of ReLU that is almost 0 for an observation may be on
-    in float32 and off in float64, and Adam makes much of a little.
+    Each update is checked separately: a ReLU unit whose input is almost 0 may be on in float32 and
+    off in float64, and Adam amplifies small differences.
     """
     keep = "import pickle\nkept = open(f'{flags.results}/batches.pickle', 'ab')\n"
     root = changed(
@@ -120,7 +120,7 @@ def test_updates_match_numpy_and_the_results_their_contract(run, tmp_path):
         assert batch["loss"] == pytest.approx(loss, rel=1e-3)
         for measured, array in zip(after, adam(w, gradient), strict=True):
             np.testing.assert_allclose(measured, array, atol=0.02 * rate)  # it moves by about rate
-    assert max(np.abs(array).max() for array in after[2:4]) > 0.1  # the policy has left its start
+    assert max(np.abs(array).max() for array in after[2:4]) > 0.1  # the policy has changed
     for measured, array in zip(finished.parameters, after, strict=True):
         np.testing.assert_array_equal(measured, array)
 
@@ -153,8 +153,8 @@ def test_updates_match_numpy_and_the_results_their_contract(run, tmp_path):
     assert f"(return {again:.1f}); results in " in finished.output.splitlines()[-1]
 
 
-def test_the_actors_policy_is_the_learners():
-    """NumPy's and TensorFlow's output for the same arrays."""
+def test_actors_and_learner_compute_the_same_policy():
+    """NumPy and TensorFlow give the same output for the same arrays."""
     rng = np.random.default_rng(0)
     policy = [rng.normal(size=shape).astype(np.float32) for shape in ([4, 8], [8], [8, 2], [2])]
     x = rng.normal(size=[20, 4]).astype(np.float32)
@@ -164,7 +164,7 @@ def test_the_actors_policy_is_the_learners():
 
 
 def test_moves_are_drawn_from_the_policy():
-    """A policy that prefers right by log 3 goes right three times as often as left."""
+    """A policy whose logit for right is higher by log 3 goes right three times as often as left."""
     policy = [np.zeros([4, 8]), np.zeros(8), np.zeros([8, 2]), np.array([0, math.log(3)])]
     flags = SimpleNamespace(episodes=400, discount=1)
     game = cartpole.gymnasium.make("CartPole-v1")
@@ -174,11 +174,11 @@ def test_moves_are_drawn_from_the_policy():
     assert abs(batch["actions"].mean() - 0.75) < 4 * math.sqrt(0.75 * 0.25 / n)
     assert sum(batch["returns"]) == n == len(batch["observations"])
     first = np.cumsum([0, *batch["returns"][:-1]])
-    assert list(batch["returns_to_go"][first]) == batch["returns"]  # undiscounted: what is left
+    assert list(batch["returns_to_go"][first]) == batch["returns"]  # undiscounted: remaining steps
 
 
-def test_the_test_has_episodes_of_its_own(monkeypatch):
-    """Neither actors, nor seeds, nor a restart share the first positions of an episode."""
+def test_the_test_has_its_own_episodes(monkeypatch):
+    """Actors, seeds and restarts never share the first positions of an episode."""
     ways = [(0, 0), (1, 0), *((seed, 1 + k, restarts) for seed in (0, 1, 1000) for k in range(3)
                               for restarts in (0, 1))]  # fmt: skip
     begins = [tuple(cartpole.start(*way)[0].reset()[0]) for way in ways]
@@ -201,7 +201,7 @@ def test_returns_to_go():
      ("capacity", 0, "--capacity 0: must be 1 or more"),
      ("discount", 1.5, "--discount 1.5: must be at least 0 and at most 1")],
 )  # fmt: skip
-def test_a_bad_value_is_one_sentence(capsys, name, value, words):
+def test_a_bad_value_gives_a_one_line_error(capsys, name, value, words):
     flags = SimpleNamespace(**{"episodes": 4, "capacity": 4, "discount": 0.9, name: value})
     with pytest.raises(SystemExit) as ended:
         shared.check(flags)
@@ -209,8 +209,8 @@ def test_a_bad_value_is_one_sentence(capsys, name, value, words):
     assert capsys.readouterr().err == f"error: {words}\n"
 
 
-def test_a_missing_package_is_one_sentence(tmp_path, capsys):
-    """Before anything starts. A module beside the script is no package."""
+def test_a_missing_package_gives_a_one_line_error(tmp_path, capsys):
+    """Before anything starts. A module beside the script does not count as a package."""
     prepare.packages(FOLDER)
     (tmp_path / "beside.py").write_text("import json\n")
     (tmp_path / "worker.py").write_text("import beside\nfrom no_such_gymnasium import make\n")
@@ -222,12 +222,12 @@ def test_a_missing_package_is_one_sentence(tmp_path, capsys):
 
 
 @pytest.mark.slow("a run that waits")
-def test_who_waits_at_the_queue_computes_nothing(run, tmp_path):
-    """With room for one batch: the actor holds the next one until the learner takes the first.
+def test_a_task_that_waits_at_the_queue_computes_nothing(run, tmp_path):
+    """The queue has room for one batch; the actor holds the next until the learner takes the first.
 
-    The learner takes nothing until the actor has come to rest. Then it counts 1,000 updates, so
-    that a batch that was collected later says so, and takes three. At the end the actor is stopped,
-    and the learner waits at the empty queue.
+    The learner takes nothing until the actor is idle. Then it counts 1,000 updates, to mark batches
+    collected later, and takes three batches. At the end the actor is stopped, and the learner waits
+    at the empty queue.
     """
     program = """    ready.open(sess)
     import json, time
@@ -284,7 +284,7 @@ def test_who_waits_at_the_queue_computes_nothing(run, tmp_path):
     measured = json.loads(re.search(r"^\{.*\}$", log, re.M)[0])
     assert measured["sizes"] == [1, 1, 1, 1]
     assert measured["found"] == [0, 0, 1000]  # in the queue; in the actor's hands; collected later
-    assert max(measured["waited"]) < 0.1 * 4  # seconds of the processor in 4 s of waiting
+    assert max(measured["waited"]) < 0.1 * 4  # seconds of CPU time in 4 s of waiting
     assert finished.summary["global_step"] == 10
 
 
@@ -298,7 +298,7 @@ def killed_tasks_come_back(start):
     before = max(e["global_step"] for e in events_of(where) if e["time"] < lost)
     reached = reach(where, before + 20)[-1]["global_step"]
     steps = sorted(e["global_step"] for e in events_of(where) if e["global_step"] <= reached)
-    assert steps == list(range(1, reached + 1))  # an actor's death takes no update back
+    assert steps == list(range(1, reached + 1))  # an actor's death undoes no update
     lost = kill_and_see_it_back(where, "chief", 0)
     kill_and_see_it_back(where, "worker", 0)
     output, _ = process.communicate(timeout=seconds(120))
@@ -309,12 +309,12 @@ def killed_tasks_come_back(start):
     assert restarts == {"worker 0": 1, "worker 1": 1, "chief 0": 1}
     assert "chief 0 was killed by SIGKILL: restarted (1 of 3)" in output
     found = {e["global_step"] for e in events_of(where)}
-    assert found == set(range(1, 501))  # none is missing; some may have been made twice
+    assert found == set(range(1, 501))  # none is missing; some may have repeated
     for k in (0, 1):
         log = (where / "logs" / f"worker-{k}.log").read_text()
         assert f"worker {k} lost chief 0" in log
     first = min(e["global_step"] for e in events_of(where) if e["time"] > lost)
-    assert first > 60  # it continued from a checkpoint of the last seconds
+    assert first > 60  # it continued from a recent checkpoint
 
 
 @pytest.mark.slow("three runs")

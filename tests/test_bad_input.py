@@ -1,4 +1,4 @@
-"""Whatever is misspelt, damaged or impossible: one sentence, exit code 2, and nothing is left."""
+"""Misspelt, damaged or impossible input: a one-line error, exit code 2, and nothing left over."""
 
 import re
 
@@ -9,7 +9,7 @@ from conftest import environment
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A copy of the examples, the folder where the commands are typed, and the environment."""
+    """A copy of the examples, the folder from which commands run, and the environment."""
     house, here = (tmp_path_factory.mktemp(name) for name in ("house", "here"))
     bad_input.copy(house)
     bad_input.prepare(here)
@@ -28,12 +28,12 @@ def assert_refused(answer: dict, words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("bad", bad_input.MISTAKES, ids=lambda bad: ascii(bad.flags)[1:-1])
-def test_a_mistake_costs_one_sentence_and_leaves_nothing(answers, bad):
+def test_a_mistake_gives_one_line_and_leaves_nothing(answers, bad):
     assert_refused(answers[bad], bad.words)
 
 
 @pytest.mark.parametrize("command", bad_input.SHELL, ids=ascii)
-def test_a_mistake_as_it_is_typed(place, command):
+def test_a_mistake_typed_in_a_shell(place, command):
     assert_refused(bad_input.typed(command, *place), bad_input.SHELL[command])
 
 

@@ -1,5 +1,5 @@
 """What the schemes do with several workers: who waits, whose gradients count, how stale they are,
-what is left of local state after a failure, what is learnt."""
+what happens to local state after a failure, what they learn."""
 
 import contextlib
 import itertools
@@ -38,10 +38,10 @@ def updates(finished) -> list[dict]:
     ],
 )
 def test_synchronous_means_synchronous(start, example, flags):
-    """Each of 200 updates holds one gradient of each worker; then everything ends at once."""
+    """Each of 200 updates contains one gradient of each worker; then everything ends at once."""
     process, where = start(example, "--steps", 200, *flags)
     path = where / "updates.jsonl"
-    gone = []  # when the tasks' processes were gone
+    gone = []  # when the tasks' processes ended
 
     def over():
         running = [c for c in processes().values() if "--job_name" in c]
@@ -69,7 +69,7 @@ def test_synchronous_means_synchronous(start, example, flags):
         assert gone[0] - made[-1]["time"] < seconds(2)
 
 
-def test_backups_drop_the_gradients_that_come_late(run):
+def test_backups_drop_late_gradients(run):
     finished = run("Synchronous-SGD", "--workers", 4, "--backup_workers", 1,
                    "--steps", 200, "--delay", f"2:{seconds(0.02)}")  # fmt: skip
     made = updates(finished)
@@ -82,7 +82,7 @@ def test_backups_drop_the_gradients_that_come_late(run):
     for k, task in enumerate(workers):
         assert task["contributed"] + task["dropped"] == len(finished.events(k))
     shares = [task["dropped"] / len(finished.events(k)) for k, task in enumerate(workers)]
-    assert shares[2] > max(shares[:2] + shares[3:])  # the late one
+    assert shares[2] > max(shares[:2] + shares[3:])  # the late worker
     assert "dropped" in finished.output
 
 
@@ -109,7 +109,7 @@ def synchronous_training_survives(start):
 
 @pytest.mark.parametrize(("workers", "more"), [(8, []), (3, ["--delay", f"1:{seconds(0.002)}"])])
 def test_every_update_has_a_unique_number(run, workers, more):
-    """1..N appear exactly once each, and the staleness is exact: the updates since the pull."""
+    """Each of 1..N appears exactly once; the staleness is exactly the updates since the pull."""
     finished = run("AGN", "--workers", workers, "--steps", 600, *more)
     every = [event for k in range(workers) for event in finished.events(k)]
     assert sorted(event["global_step"] for event in every) == list(range(1, 601))
@@ -132,7 +132,7 @@ def test_every_update_has_a_unique_number(run, workers, more):
 
 
 def test_dynamic_sgd_divides_by_the_true_staleness(run, tmp_path):
-    """The factor that the graph computes matches the events, also with a straggler."""
+    """The factor that the graph computes matches the events, even with a straggler."""
     copy_example("Dynamic-SGD", tmp_path)
     script = tmp_path / "Dynamic-SGD" / "worker.py"
     probe = """
@@ -188,7 +188,7 @@ def memory_of_worker(start, *flags) -> list[float]:
 
 
 def test_memory_grows_with_neither_window_nor_steps(start):
-    """20,000 local steps in windows of 10, and 20,000 in windows of 500."""
+    """20,000 local steps in windows of 10, then 20,000 in windows of 500."""
     many = memory_of_worker(start, "--window", 10, "--steps", 2000)
     long = memory_of_worker(start, "--window", 500, "--steps", 40)
     third = len(many) // 3

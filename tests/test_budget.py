@@ -1,4 +1,4 @@
-"""The plugin that fits the tests into the available time, tried on small suites."""
+"""The plugin that fits the tests into the available time, on small suites."""
 
 import json
 import re
@@ -21,7 +21,7 @@ def test_with_parameters(n): pass
 USUAL = {"test_fast": 30, "test_with_parameters": 10} | {f"test_{n}": 60 for n in OTHERS}
 
 
-# A test takes its usual time at half the speed, by a fake clock that does not really wait.
+# A test takes twice its usual time, on a fake clock that does not really wait.
 CONFTEST = """
 import budget
 pytest_plugins = ["budget"]
@@ -45,7 +45,7 @@ class Clock:
 
 @pytest.fixture
 def call(pytester, monkeypatch, tmp_path):
-    """Runs pytest with the plugin on SUITE, on a machine half as fast as a usual one."""
+    """Runs pytest with the plugin on SUITE, on a machine with half the usual speed."""
     monkeypatch.setattr(machine, "slowness", lambda: 2.0)
     monkeypatch.setattr(budget, "time", Clock())
     monkeypatch.setattr(budget, "DURATIONS", tmp_path / "durations.json")
@@ -110,7 +110,7 @@ def test_a_different_part_each_day(call):
 
 
 def test_unusually_slow_tests_are_noticed_in_time(call):
-    """At most one test can exceed the time, however wrong the noted durations are."""
+    """At most one test can exceed the time, however wrong the recorded durations are."""
     done = call("--minutes", "9", suite=SUITE + "\nLONGER = 5\n")
     assert passed(done)[0] == "test_fast" and len(passed(done)) <= 3
     assert budget.time.now <= 60 * (9 + 10)

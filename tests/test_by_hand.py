@@ -31,7 +31,7 @@ def start(job, index, tmp_path, *flags, prefix=(), **env):
 
 
 def finish(tasks, tmp_path):
-    """Every task ends by itself, including the ps; both workers made updates, and all were made."""
+    """All tasks end on their own, including the ps; both workers made updates; none is missing."""
     outputs = [task.communicate(timeout=seconds(90))[0] for task in tasks]
     assert [task.returncode for task in tasks] == [0, 0, 0], "\n".join(outputs)
     assert "ps 0 ends: worker 0 and worker 1 left" in outputs[0]
@@ -53,8 +53,8 @@ def test_three_terminals_with_the_default_ports(tmp_path):
 
 @pytest.mark.parametrize("job", ["ps", "worker"])
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_port_that_is_taken(tmp_path, job, shared):
-    """Also by a server that would share it, as TensorFlow's do."""
+def test_a_port_in_use(tmp_path, job, shared):
+    """Even if its server would share it, as TensorFlow's do."""
     with socket.socket() as other:
         if shared:
             other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -65,9 +65,7 @@ def test_a_port_that_is_taken(tmp_path, job, shared):
         output, _ = task.communicate(timeout=seconds(60))
     assert task.returncode == 2
     said = [line for line in output.splitlines() if not line.startswith(("WARNING: All", "I0"))]
-    assert said == [
-        f"error: port {port} is taken: end the program that uses it, or choose another port"
-    ]
+    assert said == [f"error: port {port} is in use: stop that program, or choose another port"]
     assert not list(tmp_path.iterdir())
 
 
@@ -85,7 +83,7 @@ def test_tf_config_with_a_chief(tmp_path):
 
 @pytest.fixture
 def hosts():
-    """Three hosts with an address each: network namespaces, joined by veth pairs and a bridge."""
+    """Three hosts with an address each: network namespaces joined by veth pairs and a bridge."""
     if not shutil.which("ip"):
         pytest.skip("needs the ip command (iproute2)")
     names = [f"dtf{os.getpid()}h{i}" for i in range(4)]  # the last one holds the bridge

@@ -1,4 +1,4 @@
-"""Checkpoints that are damaged, and folders whose names TensorFlow takes for patterns."""
+"""Damaged checkpoints, and folders whose names TensorFlow treats as patterns."""
 
 import os
 
@@ -28,14 +28,14 @@ STATES = {
 
 
 def files(folder, step: int) -> tuple:
-    """The index and the data of a checkpoint."""
+    """The index file and the data file of a checkpoint."""
     name = f"model.ckpt-{step}"
     return folder / f"{name}.index", folder / f"{name}.data-00000-of-00001"
 
 
 @pytest.fixture(params=["plain", "a[1]", "b*", "c?", "d\\e"])
 def saved(request, tmp_path):
-    """A folder with the checkpoints 100 and 120 of a variable that is 100, then 120."""
+    """A folder with checkpoints 100 and 120 of a variable that was 100, then 120."""
     folder = tmp_path / request.param
     folder.mkdir()
     with tf.Graph().as_default(), tf.Session() as session:
@@ -48,7 +48,7 @@ def saved(request, tmp_path):
 
 
 def restored(folder) -> float | None:
-    """What the variable is in the checkpoint that a run would continue from."""
+    """The variable's value in the checkpoint from which a run would continue."""
     newest = checkpoints.newest(str(folder))
     if newest is None:
         return None
@@ -81,7 +81,7 @@ def test_a_damaged_one_is_named_once_and_the_one_before_is_restored(saved, capsy
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_none_is_whole(saved, capsys, damage):
+def test_no_checkpoint_is_intact(saved, capsys, damage):
     for step in (100, 120):
         DAMAGE[damage](*files(saved, step))
     before = sorted(saved.iterdir())
@@ -106,12 +106,12 @@ def test_the_file_that_names_the_newest_is_not_needed(saved, state):
     with tf.Graph().as_default():
         tf.Variable(0.0, name="value")
         checkpoints.saver(str(saved))
-    found = tf.train.get_checkpoint_state(str(saved))  # now it is right, for TensorFlow's own calls
+    found = tf.train.get_checkpoint_state(str(saved))  # now correct for TensorFlow's own calls
     assert found.model_checkpoint_path == str(saved / "model.ckpt-120")
 
 
-def test_a_damaged_one_is_not_counted_among_the_two(saved):
-    """Otherwise the only whole one would make room for it."""
+def test_a_damaged_one_does_not_count_as_one_of_the_two(saved):
+    """Otherwise the only intact one would be removed in its favour."""
     files(saved, 120)[1].unlink()
     with tf.Graph().as_default(), tf.Session() as session:
         value = tf.Variable(0.0, name="value")
@@ -134,7 +134,7 @@ def resume(run, folder, checkpoint_dir, *flags):
 
 
 @pytest.mark.slow("four runs")
-def test_a_run_continues_from_the_newest_that_is_whole(run, tmp_path):
+def test_a_run_continues_from_the_newest_intact_one(run, tmp_path):
     folder = tmp_path / "a[1]"
     assert resume(run, "HogWild", folder, "--steps", 100).code == 0
     assert resume(run, "HogWild", folder, "--steps", 150).code == 0
@@ -164,7 +164,7 @@ def test_recovery_in_a_folder_with_brackets(start, tmp_path):
 
     assert eventually(later, 60), "only the first checkpoint was saved"
     killed = kill_and_see_it_back(where, "ps", 0)
-    since = killed + seconds(0.5)  # steps in flight are over by then
+    since = killed + seconds(0.5)  # steps in flight have ended by then
     after = [e["global_step"] for e in reach(where, 100) if e["time"] - e["pull"] > since]
     assert min(after) > 100
     process.kill()

@@ -1,4 +1,4 @@
-"""CIFAR-10: input, networks, updates and what is kept for evaluation, against NumPy and Keras."""
+"""CIFAR-10: input, networks, updates and evaluation state, against NumPy and Keras."""
 
 import argparse
 import hashlib
@@ -41,7 +41,7 @@ def flags(**changed) -> argparse.Namespace:
 
 
 def evaluated(make, **feed):
-    """The values of the tensors that `make` returns, of arrays, in a new graph."""
+    """Calls `make` on arrays in a new graph; returns the values of its tensors."""
     with tf.Graph().as_default(), tf.Session() as session:
         made = make(**{name: tf.constant(value) for name, value in feed.items()})
         session.run(tf.global_variables_initializer())
@@ -63,7 +63,7 @@ def test_xception_has_the_published_parameters():
 
 
 def test_the_cnn_has_the_tutorials_parameters():
-    """Two convolutions, two poolings by 2, 24 x 24 images: written out."""
+    """Two convolutions, two poolings by 2, 24 x 24 images: shapes written out."""
     by_hand = (5 * 5 * 3 + 1) * 64 + (5 * 5 * 64 + 1) * 64
     by_hand += (6 * 6 * 64 + 1) * 384 + (384 + 1) * 192 + (192 + 1) * 10
     assert by_hand == 1_068_298
@@ -102,7 +102,7 @@ def convolved(x, filters):
 
 
 def pooled(x):
-    """The largest of 3x3 at every second position; beyond the right and lower edge is nothing."""
+    """The largest of 3x3 at every second position; past the right and lower edge is nothing."""
     x = np.pad(x, [(0, 0), (0, 1), (0, 1), (0, 0)], constant_values=-np.inf)
     ends = x.shape[1] - 2
     parts = [x[:, i : i + ends : 2, j : j + ends : 2] for i in range(3) for j in range(3)]
@@ -118,7 +118,7 @@ def locally_normalised(x):
 def test_the_cnn_computes_what_the_tutorials_does():
     def make(x):
         params, _ = cnn.create(flags(), 10)
-        logits, statistics = cnn.predict(params, 30 * x)  # so that the normalisation matters
+        logits, statistics = cnn.predict(params, 30 * x)  # scaled so that the normalisation matters
         decay = tf.gradients(cnn.weight_decay(params), params)
         assert statistics == []
         return params, logits, [decay[4], decay[6]], [d is None for d in decay]
@@ -137,7 +137,7 @@ def test_the_cnn_computes_what_the_tutorials_does():
 
 
 def make_bools(make):
-    """Python's booleans as constants, to be fetched."""
+    """Turns Python booleans into constants that can be fetched."""
 
     def made(**tensors):
         *rest, bools = make(**tensors)
@@ -147,8 +147,8 @@ def make_bools(make):
 
 
 def test_batch_normalisation_in_training_and_in_evaluation():
-    """In training by the batch's mean and variance, which are returned; in evaluation by the moving
-    ones: an image's result no longer depends on its company."""
+    """Training uses the batch's mean and variance, and returns them. Evaluation uses the moving
+    ones, so that an image's result does not depend on the rest of the batch."""
     options = flags(width=0.01)
 
     def make(x):
@@ -222,7 +222,7 @@ print("apart", np.abs(ours.numpy() - theirs).max() / np.abs(theirs).max())
 
 @pytest.mark.slow("builds Keras' Xception")
 def test_xception_computes_what_keras_does():
-    """Its own network, with our parameters and moving statistics, at width 1."""
+    """Keras' own network with our parameters and moving statistics, at width 1."""
     done = subprocess.run(
         [sys.executable, "-c", KERAS], capture_output=True, text=True,
         env=environment(PYTHONPATH=f"{ROOT}{os.pathsep}{FOLDER}"),
@@ -251,10 +251,10 @@ def test_the_data_have_cifars_shape():
 
 
 def test_distortions_are_the_tutorials():
-    """Each result is one of the 81 crops, or its mirror image, with another contrast; brightness is
-    the same for all pixels, and standardising takes it away."""
+    """Each result is one of the 81 crops, or its mirror image, with another contrast. Brightness is
+    the same for all pixels, so standardising removes it."""
     image = RNG.integers(0, 256, (32, 32, 3), np.uint8)
-    image[..., 0] //= 2  # the channels' means differ, which shows the contrast
+    image[..., 0] //= 2  # different means per channel reveal the contrast
     image[..., 2] = image[..., 2] // 2 + 128
     number = 300
     with tf.Graph().as_default(), tf.Session() as session:
@@ -290,7 +290,7 @@ def test_distortions_are_the_tutorials():
     offsets = np.array([key[:2] for key in seen], float)
     draws = np.column_stack([offsets, [key[2] for key in seen], factors])
     correlations = np.corrcoef(draws.T) - np.eye(4)
-    assert np.abs(correlations).max() < 0.25  # each is drawn for itself
+    assert np.abs(correlations).max() < 0.25  # each is drawn independently
 
 
 def test_evaluation_sees_the_standardised_centre():
@@ -302,7 +302,7 @@ def test_evaluation_sees_the_standardised_centre():
 
 
 def dealt(monkeypatch, epochs: int, worker: int, workers: int, **changed) -> np.ndarray:
-    """[epochs, shard]: in which order a pipeline deals out examples that are numbered by label."""
+    """[epochs, shard]: the order in which a pipeline delivers examples, numbered by label."""
     x, numbers = np.zeros((60, 32, 32, 3), np.uint8), np.arange(60)
     monkeypatch.setattr(images, "load", lambda f, p, k, n: (x[k::n], numbers[k::n]))
     with tf.Graph().as_default(), tf.Session() as session:
@@ -314,7 +314,7 @@ def dealt(monkeypatch, epochs: int, worker: int, workers: int, **changed) -> np.
     return np.concatenate([labels for _, labels in labels]).reshape(epochs, -1)
 
 
-def test_every_epoch_deals_out_the_workers_shard_in_a_new_order(monkeypatch):
+def test_every_epoch_delivers_the_workers_shard_in_a_new_order(monkeypatch):
     epochs = dealt(monkeypatch, 3, 1, 2)
     np.testing.assert_array_equal(np.sort(epochs), [np.arange(1, 60, 2)] * 3)
     assert len({tuple(epoch) for epoch in epochs}) == 3
@@ -324,7 +324,7 @@ def test_every_epoch_deals_out_the_workers_shard_in_a_new_order(monkeypatch):
 
 
 def test_the_wait_for_data_is_measured():
-    """Each element takes 50 ms to make, and nothing else happens: all that time is waited."""
+    """Each element takes 50 ms to make and nothing else happens, so all that time is waiting."""
 
     def waited(pause: float) -> float:
         def slow(k):
@@ -348,11 +348,11 @@ def test_the_wait_for_data_is_measured():
 
 
 def test_the_line_that_a_worker_prints(monkeypatch, capsys):
-    """At every multiple of --log_frequency of all workers' updates, of what happened since then."""
+    """It appears at every multiple of --log_frequency updates, and covers those since the last."""
     options = flags(batch_size=16, log_frequency=10)
     hook = progress.Progress(argparse.Namespace(flags=options, name="worker 1"), None, None, None)
     clock = iter(range(100, 200))
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))  # a second for each step
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))  # one second per step
     hook.after_create_session(None, None)
     for number in range(0, 24, 3):  # every third update is this worker's: 1, 4, 7, 10, ...
         values = {"number": number, "loss": 2.5, "waited": 0.1 * number / 3}
@@ -380,7 +380,7 @@ def test_the_line_that_a_worker_prints(monkeypatch, capsys):
         ({"image_size": 8}, ("--image_size 8", "from 24")),
     ],
 )
-def test_a_mistake_in_a_flag_ends_in_one_sentence(capsys, changed, words):
+def test_a_mistake_in_a_flag_ends_with_a_one_line_error(capsys, changed, words):
     images.check(flags())
     with pytest.raises(SystemExit) as ended:
         images.check(flags(**changed))
@@ -397,12 +397,12 @@ def test_a_mistake_in_a_flag_ends_in_one_sentence(capsys, changed, words):
         ((), ("cannot download", "--data_url", "--data digits", "--data synthetic")),
     ],
 )
-def test_one_sentence_on_the_command_line(tmp_path, given, words):
-    """Without flags it wants CIFAR-10; here without a network."""
+def test_a_one_line_error_on_the_command_line(tmp_path, given, words):
+    """Without flags it needs CIFAR-10, but here there is no network."""
     command = ["bash", str(FOLDER / "run.sh"), "--results", str(tmp_path / "results"), *given]
     env = environment(DATA_DIR=str(tmp_path / "cache"))
     if not given:
-        command += ["--data_url", "http://127.0.0.1:9"]  # nobody serves there
+        command += ["--data_url", "http://127.0.0.1:9"]  # no server there
     done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=seconds(60))
     assert done.returncode == 2
     one_sentence(done.stderr, *words)
@@ -412,7 +412,7 @@ def test_one_sentence_on_the_command_line(tmp_path, given, words):
 
 
 def recorded(to):
-    """A copy of the example in which workers write what they push, with the update's number."""
+    """A copy of the example whose workers write what they push, and the update's number."""
     scripts = {}
     for name, number, pushed in (("worker", "number", "arrived"), ("synchronous", "token", "sent")):
         source = (FOLDER / f"{name}.py").read_text()
@@ -447,8 +447,8 @@ SCHEMES = [
 
 @pytest.mark.parametrize(("scheme", "model"), SCHEMES)
 def test_a_run_matches_its_formula(run, tmp_path, scheme, model):
-    """Parameters, their average and the moving statistics: replayed from what was pushed. And what
-    the run says of the test set comes from the averages and the moving statistics."""
+    """Replays parameters, averages and moving statistics from what was pushed. The run's results on
+    the test set use the averages and the moving statistics."""
     steps, rate, decay_steps = 40, 0.05, 25
     root = recorded(tmp_path / "mine")
     finished = run("CIFAR-10", *SMALL, "--model", model, "--steps", steps, "--learning_rate", rate,
@@ -503,7 +503,7 @@ def test_a_run_matches_its_formula(run, tmp_path, scheme, model):
     assert without == pytest.approx(np.mean(newest.argmax(1) == labels), abs=3e-3)
     assert summary["test_loss"] == pytest.approx(cross_entropy(averaged, labels), rel=2e-4)
     if model == "xception":
-        # With the batch's statistics it would have measured something else.
+        # With the batch's statistics the result would be different.
         loss, share = cross_entropy(by_batch, labels), np.mean(by_batch.argmax(1) == labels)
         same = summary["test_loss"] == pytest.approx(loss, rel=4e-4)
         assert not (same and summary["test_accuracy"] == pytest.approx(share, abs=6e-3))
@@ -526,7 +526,7 @@ def keeps_the_contract(finished, scheme) -> None:
         assert f"[worker {k}] in all" in finished.output
         steps = re.findall(rf"^\[worker {k}\] step (\d+) .*examples/sec", finished.output, re.M)
         tens = [int(step) // 10 for step in steps]
-        assert tens == sorted(set(tens)) and tens  # each multiple of --log_frequency once
+        assert tens == sorted(set(tens)) and tens  # each multiple of --log_frequency, once
     tags = set()
     for path in (finished.results / "tensorboard").glob("*/events*"):
         for event in tf.train.summary_iterator(str(path)):
@@ -560,7 +560,7 @@ def killed_ps_comes_back(start, scheme):
 
 
 def by_hand(folder, job, index, tmp_path, *more, **env):
-    """As the classic trainers are started: from inside the folder."""
+    """Starts a task like the classic trainers, from inside the folder."""
     command = [sys.executable, "main.py", f"--job_name={job}", f"--task_index={index}", *more,
                "--results", str(tmp_path / f"{job}-{index}"),
                "--timeout", str(seconds(60))]  # fmt: skip
@@ -575,7 +575,7 @@ TASKS = [("ps", 0), ("worker", 0), ("worker", 1)]
 @pytest.mark.slow("tasks started by hand")
 @pytest.mark.parametrize("scheme", ["asynchronous", "synchronous"])
 def test_the_three_classic_commands(tmp_path, monkeypatch, scheme):
-    """The chief downloads CIFAR-10, here a small one; the other worker waits, and both train."""
+    """The chief downloads CIFAR-10 (here a small one); the other worker waits; both train."""
     x = RNG.integers(0, 256, (240, 32, 32, 3), np.uint8)
     labels = np.arange(240) % 10
     names = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
@@ -603,7 +603,7 @@ def test_the_three_classic_commands(tmp_path, monkeypatch, scheme):
 
 
 def test_main_passes_mistakes_on(tmp_path):
-    """To the script that names them; whatever Python finds, common/ is found from inside."""
+    """To the script that reports them. The folder finds common/, whatever is on Python's path."""
     for given, words in (
         (["--job_name=master"], ("--job_name", "master")),
         (["--job_name=worker", "--scheme=none"], ("--scheme", "'none'")),

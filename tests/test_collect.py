@@ -1,4 +1,4 @@
-"""`python -m common.collect`: the results of a run from what its tasks left."""
+"""`python -m common.collect`: the results of a run from what its tasks wrote."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ def collect(*folders):
 
 
 def by_hand(tmp_path, *tasks):
-    """Runs HogWild's tasks by hand, each (job, index, folder or None); returns what they print."""
+    """Runs HogWild's tasks by hand, each (job, index, folder or None); returns their output."""
     ports = network.free_ports(3, private=False)
     hosts = ["--ps_hosts", f"localhost:{ports[0]}"]
     hosts += ["--worker_hosts", f"localhost:{ports[1]},localhost:{ports[2]}", "--steps", "60"]
@@ -51,7 +51,7 @@ def test_parts_of_a_run_by_hand(tmp_path):
     ps, first, second = (tmp_path / name for name in ("ps", "first", "second"))
     outputs = by_hand(tmp_path, ("ps", 0, ps), ("worker", 0, first), ("worker", 1, second))
     for output, folder in zip(outputs, (ps, first, second)):
-        assert f"is in {folder}; this puts all parts together: python -m" in output.splitlines()[-1]
+        assert f"is in {folder}; to merge the parts of a run: python -m" in output.splitlines()[-1]
     # What the launcher would make of the same files, in one folder.
     together = tmp_path / "together"
     shutil.copytree(first, together)
@@ -72,7 +72,7 @@ def test_parts_of_a_run_by_hand(tmp_path):
     assert "global step 60: 1,920 examples" in done.stdout
     assert not list(first.glob(".*"))
 
-    # The chief's folder now is enough; and without the part of the ps, its end is not known.
+    # Now the chief's folder is enough. Without the part of the ps, nobody knows how it ended.
     again = collect(first)
     assert (again.returncode, again.stdout) == (0, done.stdout)
     assert json.loads((first / "summary.json").read_text()) == summary
@@ -86,7 +86,7 @@ def test_parts_of_a_run_by_hand(tmp_path):
      pytest.param("HogWild", ("--threads", 3), marks=pytest.mark.slow("threads"))],
 )  # fmt: skip
 def test_a_run_of_run_sh(run, example, flags):
-    """It has the same summary, also from scratch, and the same table."""
+    """It gets the same table and summary, even if the summary is rebuilt."""
     finished = run(example, "--steps", 60, *flags)
     text = (finished.results / "summary.json").read_text()
     (finished.results / "curves.png").unlink()
@@ -100,7 +100,7 @@ def test_a_run_of_run_sh(run, example, flags):
 
 
 def part(folder, job="worker", index=0, **changes):
-    """A part as a task leaves it."""
+    """A part as a task writes it."""
     folder.mkdir(exist_ok=True)
     hosts = {"ps": ["a:1"], "worker": ["b:1", "c:1"]}
     made = {
@@ -132,7 +132,7 @@ def test_folders_that_do_not_fit(tmp_path):
     again = part(tmp_path / "again", started=11.0)
     assert f"{a} and {again} both hold the part of worker 0" in refused(a, b, again)
     (empty / "task-ps-0.json").write_text('{"job": "ps"}')
-    assert "task-ps-0.json is not what a task leaves" in refused(a, b, empty)
+    assert "task-ps-0.json is not a task's part" in refused(a, b, empty)
     (empty / "task-ps-0.json").unlink()
     (empty / "summary.json").write_text("")
     assert f"{empty} holds no part of a run" in refused(empty)
@@ -155,7 +155,7 @@ def test_parts_of_two_runs(tmp_path, other):
 
 def test_a_task_that_fails_says_how_it_ended(tmp_path):
     command = [sys.executable, ROOT / "HogWild/worker.py", "--results", tmp_path, "--timeout", 0.1]
-    port = network.free_ports(1, private=False)[0]  # nobody listens there
+    port = network.free_ports(1, private=False)[0]  # nothing listens there
     env = environment()
     env.pop("TASK_RESTARTS", None)
     done = subprocess.run([*map(str, command), "--ps_hosts", f"localhost:{port}"], env=env,

@@ -42,7 +42,7 @@ def one_sentence(text: str, *words: str) -> str:
 
 @pytest.fixture
 def npz(tmp_path):
-    """Writes an .npz of `arrays` with some of them replaced, or left out where None."""
+    """Writes an .npz of `arrays` with some of them replaced, or left out if None."""
 
     def _npz(name="set.npz", base=None, **changed):
         content = (base or arrays()) | changed
@@ -73,7 +73,7 @@ def test_shards_are_every_nth_example_disjoint_and_together_complete(npz, name, 
 
 
 def test_digits_are_scikit_learns_shuffled_with_every_fifth_for_testing():
-    """The order is documented, so this computes it again: NumPy's generator with seed 0."""
+    """The order is documented, so this recomputes it: NumPy's generator with seed 0."""
     source = load_digits()
     order = np.random.default_rng(0).permutation(1797)
     test = np.arange(1797) % 5 == 0
@@ -86,22 +86,22 @@ def test_digits_are_scikit_learns_shuffled_with_every_fifth_for_testing():
 
 
 def class_counts(labels, workers: int) -> np.ndarray:
-    """[workers, 10]: how many of each class the shard of each worker holds."""
+    """[workers, 10]: how many examples of each class each worker's shard holds."""
     return np.stack([np.bincount(labels[k::workers], minlength=10) for k in range(workers)])
 
 
 def test_eight_shards_of_the_digits_hold_about_as_many_of_each_class():
-    """A random deal of 1,437 examples: 18 of each class in a shard, give or take 4."""
+    """Random shards of 1,437 examples: 18 of each class in a shard, give or take 4."""
     shards = [data.load(flags(), "train", k, 8)[1] for k in range(8)]
     counts = np.stack([np.bincount(labels, minlength=10) for labels in shards])
     expected = counts.sum(axis=0) / 8
     assert (np.abs(counts - expected) < 4 * np.sqrt(expected)).all()
     assert counts.min() > expected.mean() / 3
     published = class_counts(load_digits().target[np.arange(1797) % 5 != 0], 8)
-    assert published.max() / published.min() > 5  # what the order as published would give
+    assert published.max() / published.min() > 5  # what the published order would give
 
 
-def test_synthetic_can_be_learnt_and_depends_on_the_seed():
+def test_synthetic_is_learnable_and_depends_on_the_seed():
     x, labels = data.load(flags("--data", "synthetic"), "train")
     assert x.dtype == np.float32
     assert x.min() >= 0
@@ -131,7 +131,7 @@ def test_description_and_data_agree(npz, name):
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64, np.uint8])
 def test_an_npz_is_used_unchanged(npz, kind):
-    """No scaling, whatever the type: the features are those in the file."""
+    """No scaling, whatever the type: features stay as in the file."""
     given = np.array([[0, 1], [200, 3], [7, 255]], kind)
     path = npz(x_train=given, y_train=np.arange(3), x_test=given, y_test=np.arange(3))
     x, labels = data.load(flags("--data", path), "train")
@@ -143,7 +143,7 @@ def test_an_npz_is_used_unchanged(npz, kind):
     assert data.scaled(tensor) is tensor
 
 
-# What does not fit; bad_input.py has the faults of an .npz
+# Bad combinations; bad_input.py has the faults of an .npz
 
 
 @pytest.mark.parametrize(("name", "workers"), [("npz", 13), ("digits", 1438)])
@@ -179,12 +179,12 @@ def fetch_batches(options, count: int, worker: int = 0, workers: int = 1):
 
 
 def numbered(npz, *more, train: int = 12):
-    """Flags for a data set whose examples are numbered by their features."""
+    """Flags for a data set in which the features of each example are its index."""
     return flags("--data", npz(base=arrays(train)), *more)
 
 
 def dealt(options, count: int, **worker) -> np.ndarray:
-    """[count, batch]: the numbers of the examples that were dealt out; the labels must match."""
+    """[count, batch]: the indices of the delivered examples; the labels must match."""
     batches = fetch_batches(options, count, **worker)
     for x, labels in batches:
         assert (x.dtype, labels.dtype) == (np.float32, np.int64)
@@ -204,12 +204,12 @@ def test_each_epoch_holds_every_example_of_the_shard_once_in_a_new_order(npz):
     epochs = dealt(options, 15, worker=1, workers=2).reshape(5, 12)
     np.testing.assert_array_equal(np.sort(epochs), [np.arange(1, 24, 2)] * 5)
     orders = {tuple(epoch) for epoch in (*epochs, np.arange(1, 24, 2))}
-    assert len(orders) == 6  # all different, and none the file's
+    assert len(orders) == 6  # all different, and none is the file's
 
 
 def test_the_whole_shard_is_mixed(npz):
     order = dealt(numbered(npz, "--batch_size", 300, train=300), 1)[0]
-    assert abs(np.corrcoef(order, np.arange(300))[0, 1]) < 0.2  # a short buffer's order: near 1
+    assert abs(np.corrcoef(order, np.arange(300))[0, 1]) < 0.2  # near 1 with a short shuffle buffer
 
 
 @pytest.mark.parametrize("size", [5, 20])
@@ -230,7 +230,7 @@ def test_the_order_depends_on_seed_and_worker(npz):
 
 
 def loop(options, steps: int, **how) -> np.ndarray:
-    """[steps, batch]: the numbers of the examples that each iteration of a loop gets."""
+    """[steps, batch]: the indices of the examples that each iteration of a loop gets."""
     with tf.Graph().as_default():
         next_batch = data.batches(options)
 
@@ -244,7 +244,7 @@ def loop(options, steps: int, **how) -> np.ndarray:
             return session.run(seen).astype(int)
 
 
-def test_a_fresh_batch_in_each_iteration_of_a_loop(npz):
+def test_each_iteration_of_a_loop_gets_a_new_batch(npz):
     dealt_out = loop(numbered(npz, "--batch_size", 3), 8)
     np.testing.assert_array_equal(np.bincount(dealt_out.ravel()), [2] * 12)  # two epochs
 
@@ -262,7 +262,7 @@ def test_delay_applies_to_each_iteration(npz):
 
 
 def test_the_examples_stay_on_this_worker_and_out_of_the_graph(npz):
-    """Local variables: neither saved nor shared; and the graph does not hold the data."""
+    """Local variables: neither saved nor shared. The graph does not contain the data."""
     with tf.Graph().as_default() as graph, tf.device("/job:worker/task:1"):
         batch = data.batches(flags(), 1, 2)()
         assert tf.global_variables() == tf.trainable_variables() == []
@@ -331,7 +331,7 @@ def test_the_npz_is_not_shuffled_before_it_is_split(npz):
     np.testing.assert_array_equal(labels, np.arange(12) % 3)
 
 
-# Downloads: our own server with tiny files in the publishers' formats
+# Downloads: a local server with tiny files in the publishers' formats
 
 
 def idx(content: np.ndarray) -> bytes:
@@ -361,7 +361,7 @@ CIFAR = {
 
 
 def cifar_batch(x: np.ndarray, labels: np.ndarray) -> bytes:
-    """As published: a record is the label, 1,024 red bytes, then the green, then the blue ones."""
+    """As published: a record is the label, then 1,024 red, 1,024 green and 1,024 blue bytes."""
     planes = [b"".join(image[..., c].tobytes() for c in range(3)) for image in x]
     return b"".join(bytes([label]) + plane for label, plane in zip(labels, planes))
 
@@ -390,8 +390,8 @@ class Server:
         bodies: path -> content.
         lengths: path -> a false Content-Length.
         asked: the paths of all requests.
-        continues: whether it can send the rest of a body (206), or only all of it (200).
-        sent: how many bytes of bodies.
+        continues: whether it can send the rest of a body (206), or only the whole (200).
+        sent: how many bytes of bodies it sent.
         halfway: called when half of a body is sent.
     """
 
@@ -428,7 +428,7 @@ class Server:
                 self.wfile.write(body[: len(body) // 2])
                 self.wfile.flush()
                 outer.halfway()
-                with contextlib.suppress(ConnectionError):  # it may have read enough
+                with contextlib.suppress(ConnectionError):  # the client may have read enough
                     self.wfile.write(body[len(body) // 2 :])
 
             def log_message(self, *_):
@@ -444,13 +444,13 @@ class Server:
 
 
 def facts(content: bytes) -> tuple[str, int]:
-    """What `download.SOURCES` holds of a file: its MD5 and its size."""
+    """What `download.SOURCES` says about a file: its MD5 and its size."""
     return hashlib.md5(content).hexdigest(), len(content)
 
 
 @pytest.fixture
 def server(monkeypatch, tmp_path):
-    """Stands in for the publishers' servers, with tiny files and their checksums."""
+    """Replaces the publishers' servers, with tiny files and their checksums."""
     monkeypatch.setenv("DATA_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with contextlib.closing(Server()) as made:
@@ -511,7 +511,7 @@ def test_the_description_of_a_download_is_known_before_it(server, name, size):
     assert server.asked == []
     x, labels = data.load(options, "train")
     assert (example, classes) == (x.shape[1:], labels.max() + 1)
-    assert count == size  # as published; this server's is a tiny one
+    assert count == size  # as published; this server's file is tiny
 
 
 def test_data_url_overrides_the_publisher(server):
@@ -520,7 +520,7 @@ def test_data_url_overrides_the_publisher(server):
     assert sorted(server.asked) == sorted(server.bodies)
 
 
-def test_a_task_that_is_started_by_hand_fetches_the_data_itself(server):
+def test_a_task_started_by_hand_fetches_the_data_itself(server):
     options = flags("--data", "mnist", "--data_url", f"{server.url}/mnist")
     x, _ = data.load(options, "train")
     np.testing.assert_array_equal(x, MNIST["train"][0])
@@ -529,15 +529,15 @@ def test_a_task_that_is_started_by_hand_fetches_the_data_itself(server):
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ("other content", ("is not the file it should be", "MD5", "--data_url")),
-        ("too long", ("is not the file it should be", "larger than", "bytes", "--data_url")),
-        ("empty", ("is not the file it should be", "--data_url")),
+        ("other content", ("is not the expected file", "MD5", "--data_url")),
+        ("too long", ("is not the expected file", "larger than", "bytes", "--data_url")),
+        ("empty", ("is not the expected file", "--data_url")),
         ("cut off", ("broke off after 20 of 1000 bytes", "run again")),
         ("404", ("cannot download", "Not Found", "--data_url", "--data digits")),
     ],
 )
 @pytest.mark.parametrize("name", ["mnist", "cifar10"])
-def test_a_bad_download_ends_in_one_sentence_and_leaves_no_file_of_that_name(
+def test_a_bad_download_gives_a_one_line_error_and_no_file_of_that_name(
     server, tmp_path, capsys, name, fault, words
 ):
     last = list(FILES[name])[-1]
@@ -558,11 +558,11 @@ def test_a_bad_download_ends_in_one_sentence_and_leaves_no_file_of_that_name(
     assert ended.value.code == 2
     one_sentence(capsys.readouterr().err, f"{server.url}{path}", *words)
     before = {file: content for file, content in FILES[name].items() if file != last}
-    if fault == "cut off":  # what has come waits for the rest
+    if fault == "cut off":  # the part that arrived stays
         before[f"{last}.part"] = good[:20]
     assert cached(tmp_path) == {f"{name}/{file}": content for file, content in before.items()}
 
-    server.bodies[path] = good  # once it is right again, only the missing file is fetched
+    server.bodies[path] = good  # now only the missing file is fetched
     server.lengths.clear()
     server.asked.clear()
     prepare.fetch(flags("--data", name))
@@ -571,23 +571,23 @@ def test_a_bad_download_ends_in_one_sentence_and_leaves_no_file_of_that_name(
 
 
 @pytest.mark.parametrize("continues", [True, False])
-def test_a_download_goes_on_where_it_broke_off(server, tmp_path, capsys, continues):
-    """With a server that can send the rest, only that is sent; from others, everything again."""
+def test_a_download_resumes_where_it_broke_off(server, tmp_path, capsys, continues):
+    """A server that can send the rest sends only that; others send everything again."""
     path, good = "/cifar10/cifar-10-binary.tar.gz", TAR_FILES["cifar-10-binary.tar.gz"]
     server.bodies[path], server.lengths[path] = good[:7000], len(good)
     with pytest.raises(SystemExit):
         prepare.fetch(flags("--data", "cifar10"))
-    one_sentence(capsys.readouterr().err, f"broke off after 7000 of {len(good)} bytes", "goes on")
+    one_sentence(capsys.readouterr().err, f"broke off after 7000 of {len(good)} bytes", "to resume")
     server.bodies[path], server.continues, server.sent = good, continues, 0
     prepare.fetch(flags("--data", "cifar10"))
     assert server.sent == len(good) - (7000 if continues else 0)
-    assert ("the rest after 7,000 bytes" in capsys.readouterr().out) == continues
+    assert ("resuming after 7,000 bytes" in capsys.readouterr().out) == continues
     assert cached(tmp_path) == expected_cache("cifar10")
 
 
 @pytest.mark.parametrize("left", ["other bytes", "too many bytes"])
-def test_what_was_left_does_not_belong_to_the_file(server, tmp_path, capsys, left):
-    """Never a wrong file: either the checksum notices it, or there is no rest to be sent."""
+def test_a_leftover_part_of_another_file(server, tmp_path, capsys, left):
+    """Never gives a wrong file: either the checksum fails, or there is no rest to send."""
     good = TAR_FILES["cifar-10-binary.tar.gz"]
     part = tmp_path / "cache" / "cifar10" / "cifar-10-binary.tar.gz.part"
     part.parent.mkdir(parents=True)
@@ -595,7 +595,7 @@ def test_what_was_left_does_not_belong_to_the_file(server, tmp_path, capsys, lef
     if left == "other bytes":
         with pytest.raises(SystemExit):
             prepare.fetch(flags("--data", "cifar10"))
-        one_sentence(capsys.readouterr().err, "is not the file it should be", "MD5")
+        one_sentence(capsys.readouterr().err, "is not the expected file", "MD5")
         assert cached(tmp_path) == {}
     prepare.fetch(flags("--data", "cifar10"))
     assert cached(tmp_path) == expected_cache("cifar10")
@@ -630,7 +630,7 @@ def test_a_terminal_shows_a_progress_bar(server, tmp_path, monkeypatch, capsys):
     assert cached(tmp_path) == expected_cache("cifar10")
 
 
-def test_elsewhere_a_line_every_ten_seconds_says_how_much_is_there(monkeypatch):
+def test_elsewhere_a_line_every_ten_seconds_shows_progress(monkeypatch):
     clock, said = iter([0, 6, 12, 18, 24]), []
     monkeypatch.setattr(download.time, "monotonic", lambda: next(clock))
     with download._progress(20_000_000, 100_000_000, said.append) as advance:
@@ -639,11 +639,11 @@ def test_elsewhere_a_line_every_ten_seconds_says_how_much_is_there(monkeypatch):
     assert said == ["40 MB of 100 MB"]
 
 
-# What the archive of CIFAR-10 may hold: each case is an archive with the right checksum
+# What CIFAR-10's archive may contain: each case is an archive with the right checksum
 
 BAD_ARCHIVES = {
-    "leaves its folder": (IN_TAR | {"cifar-10-batches-bin/../../evil": b"!"}, "leaves"),
-    "absolute": (IN_TAR | {"/tmp/evil": b"!"}, "leaves"),
+    "leaves its folder": (IN_TAR | {"cifar-10-batches-bin/../../evil": b"!"}, "is outside"),
+    "absolute": (IN_TAR | {"/tmp/evil": b"!"}, "is outside"),
     "no test batch": (
         {n: b for n, b in IN_TAR.items() if "test" not in n},
         "lacks cifar-10-batches-bin/test",
@@ -657,7 +657,7 @@ BAD_ARCHIVES = {
 
 
 def linked(name: str) -> bytes:
-    """The archive with a symbolic link to /etc/passwd in place of one file."""
+    """The archive with a symbolic link to /etc/passwd instead of one file."""
     out = io.BytesIO(tar({n: content for n, content in IN_TAR.items() if n != name}))
     with tarfile.open(fileobj=out) as old:
         contents = {m.name: old.extractfile(m).read() for m in old}
@@ -707,7 +707,7 @@ def test_a_damaged_extracted_file_is_named(server, tmp_path, capsys, damage):
     with pytest.raises(SystemExit) as ended:
         data.load(options, "train")
     assert ended.value.code == 2
-    one_sentence(capsys.readouterr().err, str(path), "is damaged: remove the folder")
+    one_sentence(capsys.readouterr().err, str(path), "is damaged: delete")
 
 
 def test_a_server_that_does_not_answer(server, tmp_path, capsys):
@@ -744,8 +744,8 @@ def test_a_cache_that_cannot_be_written(server, tmp_path, monkeypatch, capsys):
     assert in_the_way.read_text() == "precious"
 
 
-def test_a_file_appears_completely_or_not_at_all(server, tmp_path):
-    """During a download, however slow, no file has the name that readers open."""
+def test_a_file_appears_whole_or_not_at_all(server, tmp_path):
+    """During a download, however slow, the name that readers open does not exist."""
     half, go_on = threading.Event(), threading.Event()
 
     def halfway():
@@ -764,7 +764,7 @@ def test_a_file_appears_completely_or_not_at_all(server, tmp_path):
 
 
 def test_a_corrupt_download_on_the_command_line(server, tmp_path):
-    """Our tiny files do not match the publisher's checksum."""
+    """The tiny files do not match the publisher's checksum."""
     finished = command(
         "--data", "mnist", "--data_url", f"{server.url}/mnist", "--results", tmp_path / "results",
         DATA_DIR=str(tmp_path / "cache"),

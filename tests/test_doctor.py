@@ -1,4 +1,4 @@
-"""The doctor passes a healthy machine; each fault gets one line that names it and its fix."""
+"""The doctor passes a healthy machine; each fault gets one line with its fix."""
 
 import importlib.metadata
 import re
@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 
 from common.launch import doctor, network
 
-# In a private network where possible, so that other programs' ports do not matter.
+# In a private network if possible, so that other programs' ports do not matter.
 PRELUDE = """
 import runpy, socket, sys
 from common.launch import network
@@ -24,7 +24,7 @@ network.choose("auto", lambda warning: None)
 
 
 def examine(sabotage: str = "", **more: str) -> tuple[int, list[str]]:
-    """Runs the doctor as a process: its exit code, and its lines."""
+    """Runs the doctor as a process; returns its exit code and its lines."""
     script = f"{PRELUDE}{sabotage}\nrunpy.run_module('common.doctor', run_name='__main__')"
     env = environment()
     for name in doctor.PROXIES:
@@ -45,7 +45,7 @@ def examine(sabotage: str = "", **more: str) -> tuple[int, list[str]]:
 
 
 def failures(lines: list[str]) -> list[str]:
-    """The failed lines, without the one on private networks where this system has none."""
+    """The failed lines, except that on private networks if this system has none."""
     failed = [line for line in lines if line.startswith("[FAIL]")]
     if network.can_be_private():
         (told,) = [line for line in failed if "no private network" in line]
@@ -54,7 +54,7 @@ def failures(lines: list[str]) -> list[str]:
 
 
 def problem(check, *arguments) -> tuple[str, str]:
-    """What a check says is wrong, and how to fix it."""
+    """The problem that a check reports, and its fix."""
     with pytest.raises(doctor.Problem) as caught:
         check(*arguments)
     return caught.value.args
@@ -69,14 +69,14 @@ def test_a_healthy_machine():
     text = "\n".join(lines)
     for name in ("tensorflow", *doctor.PACKAGES):
         assert f" {name} {importlib.metadata.version(name)}" in text
-    for words in ("Python 3.1", "processor cores: ", "GPUs that it sees: ", "grpc://",
+    for words in ("Python 3.1", "processor cores: ", "visible GPUs: ", "grpc://",
                   "ports 2222 to 2224 are free", "no proxies", "GB of memory"):  # fmt: skip
         assert words in text
 
 
 @pytest.mark.slow("starts TensorFlow servers")
 def test_a_port_in_use_and_proxies():
-    """Proxies that lead nowhere: the server still answers."""
+    """With dead proxies the server still answers."""
     taken = "listener = socket.create_server(('', 2223))"
     code, lines = examine(taken, http_proxy="http://127.0.0.1:9", HTTPS_PROXY="http://127.0.0.1:9")
     (line,) = failures(lines)
@@ -122,8 +122,8 @@ def test_a_server_that_does_not_answer(monkeypatch):
 def test_python_too_old():
     code, lines = examine("sys.version_info = (3, 9, 18, 'final', 0)")
     assert code == 1
-    (line,) = lines  # and no other
-    assert line == "[FAIL] Python 3.9.18, so nothing else was checked -> use Python 3.10 to 3.13"
+    (line,) = lines  # and no others
+    assert line == "[FAIL] Python 3.9.18; nothing else was checked -> use Python 3.10 to 3.13"
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_packages(installed):
     installed |= {"ruff": None, "numpy": "1.26.4"}
     wrong, cure = problem(doctor.packages)
     assert "ruff is missing" in wrong and "matplotlib" not in wrong
-    assert re.search(r"numpy is 1\.26\.4, but \S*>=2\.1\S* is tested", wrong)
+    assert re.search(r"numpy is 1\.26\.4, but \S*>=2\.1\S* was tested", wrong)
     assert cure.startswith("install ") and "requirements.txt" in cure
     installed |= {"tensorflow": "2.22.0"}
     assert "tensorflow is 2.22.0, but" in problem(doctor.tensorflow)[0]
@@ -185,18 +185,18 @@ def test_no_private_network(monkeypatch, tmp_path):
 
 def test_a_private_network_without_a_slow_link(monkeypatch):
     monkeypatch.setattr(network, "can_be_private", lambda mbit=None: "no filter" if mbit else "")
-    assert doctor.isolation().endswith("nobody else can reach them; no --link_mbit (no filter)")
+    assert doctor.isolation().endswith("; --link_mbit does not work here (no filter)")
     monkeypatch.setattr(network, "can_be_private", lambda mbit=None: "")
-    assert "a slow link" in doctor.isolation() and "no --link_mbit" not in doctor.isolation()
+    assert doctor.isolation().endswith("--link_mbit can slow it down")
 
 
 def test_disk(monkeypatch):
     usage = types.SimpleNamespace(free=0.9e9)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     wrong, cure = problem(doctor.disk)
-    assert wrong == f"0.9 GB are free in {ROOT}" and cure.startswith("make room")
+    assert wrong == f"0.9 GB free in {ROOT}" and cure.startswith("free some space")
     usage.free = 1.1e9
-    assert doctor.disk() == f"1 GB are free in {ROOT}"
+    assert doctor.disk() == f"1 GB free in {ROOT}"
 
 
 def test_memory(monkeypatch, tmp_path):
@@ -204,15 +204,15 @@ def test_memory(monkeypatch, tmp_path):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
     monkeypatch.setattr(doctor, "CGROUP", tmp_path)
     wrong, cure = problem(doctor.memory)
-    assert wrong == "2.9 GB of memory are free" and "each task takes about 1 GB" in cure
+    assert wrong == "2.9 GB of memory free" and "each task takes about 1 GB" in cure
     memory.available = 8e9
-    assert doctor.memory() == "8.0 GB of memory are free"
+    assert doctor.memory() == "8.0 GB of memory free"
     # A container may have less than the machine.
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "memory.stat").write_text("anon 1000000000\nfile 5000000000\n")
-    assert doctor.memory() == "8.0 GB of memory are free"
+    assert doctor.memory() == "8.0 GB of memory free"
     (tmp_path / "memory.max").write_text("3500000000\n")
-    assert problem(doctor.memory)[0] == "2.5 GB of memory are free"
+    assert problem(doctor.memory)[0] == "2.5 GB of memory free"
 
 
 def test_a_check_that_crashes(monkeypatch, capsys):

@@ -1,4 +1,4 @@
-"""common/README.md describes every file, key, array and scalar that a run leaves, and no other."""
+"""common/README.md describes every file, key, array and scalar of a run, and no others."""
 
 import json
 import re
@@ -17,7 +17,7 @@ TEXT = (ROOT / "common" / "README.md").read_text().partition("## What a run leav
 
 
 def tables(heading: str) -> list[list[list[str]]]:
-    """The tables below a heading: rows of cells, without the first two lines."""
+    """The tables below a heading, as rows of cells, without the first two lines."""
     _, _, rest = f"### `files`{TEXT}".partition(f"### {heading}\n" if heading else "### `files`")
     section = re.split(r"^### ", rest, flags=re.M)[0]
     found = re.findall(r"(?:^\|.*\|\n)+", section, re.M)
@@ -32,14 +32,14 @@ def names(rows: list[list[str]], column: int = 0) -> set[str]:
 
 
 def keys(path) -> set[str]:
-    """Of all lines of a .jsonl file, which all have the same."""
+    """The keys of a .jsonl file, which must be the same in all lines."""
     first, *others = record.Tail(path).read()
     assert all(line.keys() == first.keys() for line in others)
     return set(first)
 
 
 def files(folder) -> set[str]:
-    """As the first table writes them."""
+    """File names as the first table writes them."""
     found = set()
     for path in folder.iterdir():
         inner = [f"{path.name}/{one.name}" for one in path.iterdir()] if path.name == "logs" else []
@@ -51,7 +51,7 @@ def files(folder) -> set[str]:
 
 @pytest.fixture
 def alone(tmp_path):
-    """One process that no launcher started: a task by hand. Returns its results folder."""
+    """Runs one task by hand, without the launcher; returns its results folder."""
     command = [sys.executable, ROOT / "Non-Distributed-Setup" / "train.py", "--steps", 5]
     env = environment()
     env.pop("TASK_RESTARTS", None)
@@ -61,7 +61,7 @@ def alone(tmp_path):
     return folder
 
 
-def test_all_that_two_runs_and_a_task_by_hand_leave(run, alone):
+def test_what_two_runs_and_a_task_by_hand_write(run, alone):
     hogwild = run("HogWild", "--steps", 40)
     rounds = run("Synchronous-SGD", "--steps", 20, "--model", "linear")
     found = files(hogwild.results) | files(rounds.results) | files(alone)
@@ -92,12 +92,12 @@ def test_all_that_two_runs_and_a_task_by_hand_leave(run, alone):
     part = json.loads((alone / "task-worker-0.json").read_text())
     assert set(part) == names(tables("`task-JOB-K.json`")[0])
 
-    # The arrays: names in their order, and as many dimensions as the text names.
+    # The arrays: names in order, and the number of dimensions that the text gives.
     (rows,) = tables("Arrays")
     described: dict[str | None, list] = {}
     model = None
     for file, array, shape in rows:
-        if file:  # else the row above goes on
+        if file:  # else the row above continues
             model = next(iter(re.findall(r"`(linear|mlp|cnn)`", file)), None)
         lists = re.findall(r"\[[^\[\]]*\]", shape)
         pairs = zip(re.findall(r"`(\w+)`", array), lists)
@@ -109,7 +109,7 @@ def test_all_that_two_runs_and_a_task_by_hand_leave(run, alone):
 
 
 @pytest.mark.slow("two runs without session.training")
-def test_keys_that_a_loop_of_its_own_adds(run):
+def test_keys_that_a_custom_loop_adds(run):
     base, more = map(names, tables("`events-worker-K.jsonl`"))
     learner = run("Actor-Learner", "--steps", 20)
     search = run("One-Network-per-Device", "--steps", 50)

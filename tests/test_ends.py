@@ -1,4 +1,4 @@
-"""The end of a run, and its folder: who is lost at the last moment, what is left, what is kept."""
+"""The end of a run and its folder: losses at the last moment, leftovers, and what is kept."""
 
 import json
 import os
@@ -26,7 +26,7 @@ from common.training.results import events_file
 
 pytestmark = pytest.mark.slow("complete runs, some of them killed")
 
-# A hook that kills the ps, once, when the chief has left its loop; its checkpoint is not yet saved.
+# A hook that kills the ps once, after the chief's loop and before its checkpoint is saved.
 KILL = """
 class Kill(tf.train.SessionRunHook):
     def end(self, session):
@@ -45,14 +45,14 @@ class Kill(tf.train.SessionRunHook):
 
 
 def numbers(finished) -> list[int]:
-    """Of all updates in the events, in order."""
+    """The numbers of all updates in the events, in order."""
     workers = range(finished.summary["workers"])
     return sorted(event["global_step"] for k in workers for event in finished.events(k))
 
 
 @pytest.mark.parametrize("worker", [0, 1])
-def test_a_task_that_dies_when_the_results_are_written(run, tmp_path, worker):
-    """The run is complete; nobody waits for it, or for a server that it has not left."""
+def test_a_task_that_dies_after_the_results_are_written(run, tmp_path, worker):
+    """The run is complete: nothing waits for the task, or for a server that it has not left."""
     source = (ROOT / "HogWild" / "worker.py").read_text()
     source += f"\nif task.index == {worker}:\n    import os\n\n    os.kill(os.getpid(), 9)\n"
     root = copy_example("HogWild", tmp_path / "mine", worker=source)
@@ -65,8 +65,8 @@ def test_a_task_that_dies_when_the_results_are_written(run, tmp_path, worker):
 
 
 @pytest.mark.parametrize("example", ["HogWild", "Synchronous-SGD"])
-def test_a_ps_that_is_lost_after_the_loop(run, tmp_path, example):
-    """Its updates since the last checkpoint are made again."""
+def test_a_ps_lost_after_the_loop(run, tmp_path, example):
+    """The run repeats the updates since the last checkpoint."""
     source = (ROOT / example / "worker.py").read_text()
     assert source.count("\n# 6. ") == source.count(") as sess:") == 1
     source = source.replace("\n# 6. ", KILL).replace(") as sess:", ", hooks=[Kill()]) as sess:")
@@ -82,14 +82,14 @@ def test_a_ps_that_is_lost_after_the_loop(run, tmp_path, example):
 
 
 def test_a_folder_is_used_again(start, run):
-    """An interrupted run goes on in its folder; what is there is kept, and shown once. While it
-    runs, and without a checkpoint, the folder is refused."""
+    """An interrupted run continues in its folder; what is there stays, and is shown only once.
+    The folder is refused while the run uses it, and without a checkpoint."""
     process, where = start("HogWild", "--steps", ENDLESS)
     reach(where, 2000)
     second = run("HogWild", "--steps", 20, "--results", where, ok=False)
     assert second.code == 2
     assert second.output.splitlines()[-1].startswith(f"error: another run is using {where}: wait")
-    os.kill(task_pid(where, "worker", 0), signal.SIGKILL)  # a restarted chief knows what is there
+    os.kill(task_pid(where, "worker", 0), signal.SIGKILL)  # a restarted chief finds what is there
     reach(where, 4000, worker=1)
     process.kill()
     process.communicate()
@@ -105,7 +105,7 @@ def test_a_folder_is_used_again(start, run):
     assert "[worker 0] step 1 " not in finished.output
     for k in (0, 1):
         assert events_file(where, k).read_text().startswith(before[k])
-    assert len(set(numbers(finished))) > 0.9 * goal  # SIGKILL loses what was not written yet
+    assert len(set(numbers(finished))) > 0.9 * goal  # SIGKILL loses what is not written yet
     assert finished.summary["examples"] == 32 * len(numbers(finished))
     launches = [json.loads(text) for text in (where / "launches.jsonl").read_text().splitlines()]
     times = [event["time"] for k in (0, 1) for event in finished.events(k)]
@@ -115,14 +115,14 @@ def test_a_folder_is_used_again(start, run):
     assert len(list((where / "checkpoints").glob("*.index"))) == 2
 
     again = run("HogWild", "--steps", goal, "--results", where)
-    assert "[worker 0] finds all" in again.output
+    assert "updates are already done" in again.output
     assert again.summary["global_step"] == goal
     assert numbers(again) == numbers(finished)
     assert again.summary["examples_per_second"] > 0
 
 
 @pytest.mark.slow("no run, but a folder of somebody else's")
-def test_the_files_of_others_are_safe(run, tmp_path):
+def test_other_files_are_safe(run, tmp_path):
     mine = tmp_path / "mine"
     (mine / "logs").mkdir(parents=True)
     (mine / "summary.json").write_text("precious")
@@ -130,21 +130,21 @@ def test_the_files_of_others_are_safe(run, tmp_path):
     finished = run("HogWild", "--steps", 20, "--results", mine, ok=False)
     assert finished.code == 2
     (line,) = finished.output.splitlines()
-    assert line == (f"error: --results {mine} holds summary.json, but no checkpoint of its run to "
-                    "continue from: name another folder")  # fmt: skip
+    assert line == (f"error: --results {mine} already holds summary.json, and no checkpoint to "
+                    "continue from: use another folder")  # fmt: skip
     assert {path.name for path in mine.rglob("*.*")} == {"summary.json", "precious.log"}
     assert (mine / "summary.json").read_text() == "precious"
 
 
-def test_a_ps_that_stands_still_and_a_guard_that_is_killed(start):
-    """The screen names the ps. Without its guard, no task outlives the launcher either."""
+def test_a_suspended_ps_and_a_killed_guard(start):
+    """The screen names the ps. No task outlives the launcher, even without the guard."""
     process, where = start("HogWild", "--steps", ENDLESS)
     reach(where, 100)
     pid, shown = task_pid(where, "ps", 0), []
     reader = threading.Thread(target=lambda: shown.extend(iter(process.stdout.readline, "")))
     reader.start()
     os.kill(pid, signal.SIGSTOP)
-    wanted = f"ps 0 has stood still for 10 s: a signal stopped it, kill -CONT {pid} lets it go on\n"
+    wanted = f"ps 0 has been suspended for 10 s: resume it with kill -CONT {pid}\n"
     assert eventually(lambda: wanted in shown, 20 / seconds(1) + 10)
     os.kill(pid, signal.SIGCONT)
     reach(where, json.loads(events_file(where, 0).read_text().splitlines()[-1])["global_step"] + 10)
@@ -154,11 +154,11 @@ def test_a_ps_that_stands_still_and_a_guard_that_is_killed(start):
     process.wait()
     assert eventually(lambda: not processes(), 5)
     reader.join()
-    assert sum("stood still" in line for line in shown) == 1
+    assert sum("has been suspended" in line for line in shown) == 1
 
 
 def test_checkpoints_hold_the_parameters_of_the_update_that_they_name(start):
-    """With one ps, which has one thread: exactly those, by a replay of the run."""
+    """With one ps that has one thread: exactly those, as a replay of the run shows."""
     flags = ["--model", "linear", "--batch_size", 0, "--learning_rate", 0.3, "--workers", 3]
     flags += ["--steps", 3000, "--delay", "0:0.002,1:0.002,2:0.002"]  # so that it saves meanwhile
     process, where = start("HogWild", *flags)

@@ -1,4 +1,4 @@
-"""The examples as a user runs them: what they reach, leave behind, and keep private."""
+"""The examples as a user runs them: what they reach, what they write, what stays private."""
 
 import json
 import re
@@ -109,19 +109,19 @@ def test_threads_keep_the_contract(run):
 
 @pytest.mark.slow("a separate run")
 def test_several_devices_without_a_gpu(run):
-    """It says so, and each process says which device it computes on."""
+    """The run says so, and each process says which device it computes on."""
     finished = run("Multiple-GPUs-Single-Machine", "--workers", 2, "--steps", 300)
     assert (finished.summary["workers"], finished.summary["ps"]) == (2, 1)
     if not gpus.count():
-        assert "no GPU found: on the CPU" in finished.output
+        assert "no GPU found: using the CPU" in finished.output
     for k in (0, 1):
         log = (finished.results / "logs" / f"worker-{k}.log").read_text()
         assert f"worker {k} computes on " in log
         assert finished.events(k)
 
 
-def test_both_workers_work_in_a_short_run(run):
-    delay = seconds(0.02)  # long enough that it does not matter who gets a core when
+def test_both_workers_contribute_to_a_short_run(run):
+    delay = seconds(0.02)  # long enough that the scheduling of cores does not matter
     finished = run("HogWild", "--steps", 50, "--delay", f"0:{delay},1:{delay}")
     assert finished.summary["global_step"] == 50
     assert min(len(finished.events(0)), len(finished.events(1))) >= 10
@@ -166,7 +166,7 @@ print(json.dumps([float(abs(x - y).max()) for x, y in zip(a, b)]))
 
 @pytest.mark.slow("a separate run")
 def test_parameters_are_spread_over_all_ps(run, tmp_path):
-    """Round robin, as the worker's own graph places them."""
+    """Round-robin, as the worker's own graph places them."""
     shutil.copytree(ROOT / "common", tmp_path / "common")
     shutil.copytree(ROOT / "HogWild", tmp_path / "HogWild")
     script = tmp_path / "HogWild" / "worker.py"
@@ -201,9 +201,9 @@ def test_a_straggler_is_slow_and_makes_others_gradients_stale(run):
 
 
 @pytest.mark.slow("a separate run")
-def test_target_accuracy_stops_everybody(run):
+def test_target_accuracy_stops_all_workers(run):
     finished = run("HogWild", "--steps", 100000, "--target_accuracy", 0.95)
-    assert finished.summary["test_accuracy"] >= 0.94  # others still pushed after it was reached
+    assert finished.summary["test_accuracy"] >= 0.94  # others still pushed afterwards
     assert finished.summary["global_step"] < 20000
 
 
@@ -238,7 +238,7 @@ def test_a_private_run_cannot_be_reached(start):
 
 
 def test_plumbing_files_are_the_same_everywhere():
-    """run.sh is the same in every example, ps.py in every one that has parameter servers."""
+    """run.sh is the same in all examples, ps.py in all that have parameter servers."""
     for name in ("run.sh", "ps.py"):
         copies = list(ROOT.glob(f"*/{name}"))
         copies = [path for path in copies if path.parent.name not in ("tests", "common")]

@@ -25,9 +25,9 @@ pytestmark = pytest.mark.slow("waits until killed tasks are back")
 
 
 def test_killed_tasks_come_back(start):
-    """Worker, chief and both ps are killed in turn: nothing restarts at 0, and at most 2 s of work
-    is lost."""
-    delay = seconds(0.01)  # so that the other worker does not finish before one is back
+    """Worker, chief and both ps are killed in turn: nothing restarts at 0, and the run loses at
+    most 2 s of work."""
+    delay = seconds(0.01)  # so that the other worker does not finish before the restart
     flags = ["--ps", 2, "--steps", 4000, "--delay", f"0:{delay},1:{delay}"]
     process, where = start("HogWild", *flags)
     reach(where, 200)
@@ -45,7 +45,7 @@ def test_killed_tasks_come_back(start):
     events = sorted((e for k in (0, 1) for e in reach(where, 1, k)), key=lambda e: e["time"])
     previous = 0.0
     for job, when in killed:
-        events = [e for e in events if e["time"] > previous]  # steps may be made twice
+        events = [e for e in events if e["time"] > previous]  # some steps may repeat
         previous = when + seconds(0.5)
         before = max(event["global_step"] for event in events if event["time"] < when)
         first = next(e["global_step"] for e in events if e["time"] - e["pull"] > previous)
@@ -114,7 +114,7 @@ def test_a_ps_that_never_comes_up(run, tmp_path):
     finished = run("HogWild", "--timeout", limit, root=root, ok=False)
     assert finished.code == 1
     last = finished.output.rstrip().splitlines()[-1]
-    assert last.startswith(f"error: after --timeout {limit} s ps 0 had not come up at localhost:")
+    assert last.startswith(f"error: timed out after {limit} s (--timeout): ps 0 never answered at")
 
 
 @pytest.mark.parametrize("missing", ["ps 0", "worker 1", "worker 0"])
@@ -156,11 +156,11 @@ def test_nan_stops_and_says_what_to_try(run):
 
 
 def test_nan_is_seen_in_the_shortest_run(run):
-    """Hooks look every 0.1 s; this run ends sooner."""
+    """Hooks check every 0.1 s; this run ends sooner."""
     finished = run("Non-Distributed-Setup", "--steps", 10, "--learning_rate", 1e30, ok=False)
     assert finished.code == 2
     last = finished.output.rstrip().splitlines()[-1]
-    assert "is not a number any more: try a smaller --learning_rate than 1e+30" in last
+    assert "is NaN: try a smaller --learning_rate than 1e+30" in last
     assert not (finished.results / "parameters.npz").exists()
     assert not (finished.results / "summary.json").exists()
 
@@ -170,7 +170,7 @@ def test_threads_that_run_out_of_time(run):
     finished = run("HogWild", "--threads", 2, "--steps", ENDLESS, "--timeout", limit, ok=False)
     assert finished.code == 1
     last = finished.output.rstrip().splitlines()[-1]
-    text = f"error: after --timeout {limit} s the run had not finished: give it more time"
+    text = f"error: timed out after {limit} s (--timeout): the run is not finished; give it"
     assert last.startswith(text)
 
 
@@ -183,7 +183,7 @@ def test_a_checkpoint_of_another_model(run, tmp_path):
     )
     assert finished.code == 2
     last = finished.output.rstrip().splitlines()[-1]
-    assert re.match(r"error: the checkpoint .* is of another model or optimizer "
+    assert re.match(r"error: the checkpoint .* is from another model or optimizer "
                     r"\(weights_0 is \[64, 128\] there, \[64, 64\] here\): .* --checkpoint_dir$",
                     last)  # fmt: skip
     assert sorted(path.name for path in checkpoints.iterdir()) == before

@@ -1,4 +1,4 @@
-"""The command line: the same everywhere, and a mistake ends in one clear line."""
+"""The command line: the same everywhere, and a mistake gives one clear line."""
 
 import ast
 import json
@@ -28,7 +28,7 @@ SHOWN_IN_WORDS = {  # defaults that depend on other things
     "data_url": "the data's publisher",
     "results": "results/<time>",
     "checkpoint_dir": "in the results",
-    "workers": "one for each GPU; 2 on a machine without",
+    "workers": "one per GPU, or 2 without a GPU",
     "moving_rate": "0.9 / workers",
     "learning_rates": "learning_rate / workers",
     "threads": "processes",
@@ -43,17 +43,17 @@ def defaults_of(example: str) -> dict:
 
 
 def shown_defaults(text: str) -> dict[str, list[str]]:
-    """flag -> its defaults in a `--help`, one if all is well."""
+    """flag -> its defaults in a `--help` text; there should be exactly one."""
     parts = re.split(r"\n  (?:-h, )?--(\w+)", text)
     pairs = zip(parts[1::2], parts[2::2], strict=True)
     return {name: re.findall(r"\(default: (.*?)\)", " ".join(part.split())) for name, part in pairs}
 
 
 def expected_defaults(own: dict) -> dict[str, list[str]]:
-    """What `--help` has to show for an example with these `DEFAULTS`."""
+    """What `--help` must show for an example with these `DEFAULTS`."""
     known = common_flags.EVERYWHERE | common_flags.IF_NAMED
     values = {name: flag.default for name, flag in common_flags.EVERYWHERE.items()} | own
-    shown = {"help": [], "plain": ["one, on a terminal"]}
+    shown = {"help": [], "plain": ["show one on a terminal"]}
     for name, value in values.items():
         text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
         if isinstance(value, tuple):
@@ -67,7 +67,7 @@ def expected_defaults(own: dict) -> dict[str, list[str]]:
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory):
-    """A copy of the examples, to see whether anything is written there."""
+    """A copy of the examples, to see whether a command writes there."""
     copy = tmp_path_factory.mktemp("house")
     for name in ("common", *EXAMPLES):
         ignore = shutil.ignore_patterns("__pycache__", "results")
@@ -104,7 +104,7 @@ def test_help_lists_every_flag_with_its_default_and_needs_no_tensorflow(call, ex
     assert shown_defaults(finished.stdout) == expected_defaults(defaults_of(example))
 
 
-@mock.patch.dict("os.environ")  # undoes what the scripts set there
+@mock.patch.dict("os.environ")  # undoes the scripts' changes
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_help_of_the_task_scripts(monkeypatch, capsys, example):
     own = defaults_of(example)
@@ -134,7 +134,7 @@ def test_help_of_the_task_scripts(monkeypatch, capsys, example):
 
 
 def assert_one_sentence(text: str, *words: str) -> None:
-    """Exactly one line for the user, without a traceback, that holds these words."""
+    """Checks for exactly one line for the user, without a traceback, that contains these words."""
     assert re.fullmatch(r"error: .+\n", text), text
     for word in words:
         assert word in text
@@ -150,7 +150,7 @@ def options(defaults: dict, *given):
 
 
 def test_the_tables_of_flags_are_the_only_ones():
-    """The launcher, a task and this test's own examples read the same."""
+    """The launcher, a task and this test's own examples read the same tables."""
     names = [*common_flags.EVERYWHERE, *common_flags.IF_NAMED]
     assert len(names) == len(set(names))
     lines = "".join(path.read_text() for path in (ROOT / "common").rglob("*.py"))
@@ -216,7 +216,7 @@ def test_all_known_flags_with_a_plain_default_were_tried():
         ("learning_rates", [0.1, "x"], ("a number above 0", "'x'")),
     ],
 )
-def test_a_bad_default_of_a_known_flag_is_one_sentence(capsys, name, default, words):
+def test_a_bad_default_of_a_known_flag_gives_a_one_line_error(capsys, name, default, words):
     with pytest.raises(SystemExit) as ended:
         options({name: default})
     assert ended.value.code == 2
@@ -257,15 +257,15 @@ def test_an_unknown_key_becomes_a_flag_with_the_type_of_its_default():
         (["--no-layers"], ("unknown flag --no-layers",)),
     ],
 )
-def test_a_bad_value_of_an_own_flag_is_one_sentence(capsys, given, words):
+def test_a_bad_value_of_an_own_flag_gives_a_one_line_error(capsys, given, words):
     with pytest.raises(SystemExit) as ended:
         options(OWN, *given)
     assert ended.value.code == 2
     assert_one_sentence(capsys.readouterr().err, *words)
 
 
-def test_a_tuple_lists_the_words_of_a_flag(capsys):
-    """The first is the default; also for a known flag."""
+def test_a_tuple_lists_the_choices_of_a_flag(capsys):
+    """The first is the default. This also works for a known flag."""
     defaults = {"mode": ("averaged", "threads"), "model": ("small", "large")}
     found = options(defaults, "--model", "large")
     assert (found.mode, found.model) == ("averaged", "large")
@@ -278,11 +278,11 @@ def test_a_tuple_lists_the_words_of_a_flag(capsys):
 
 
 @pytest.mark.parametrize("default", [None, {}, {"a": 1}, [], ["a"], [True], (1, 2), [[1]], b"x"])
-def test_a_default_that_shows_no_type_is_one_sentence(capsys, default):
+def test_a_default_that_shows_no_type_gives_a_one_line_error(capsys, default):
     with pytest.raises(SystemExit) as ended:
         options({"own": default})
     assert ended.value.code == 2
-    assert_one_sentence(capsys.readouterr().err, 'DEFAULTS["own"] is', "shows its type")
+    assert_one_sentence(capsys.readouterr().err, 'DEFAULTS["own"] is', "gets its type from")
 
 
 @pytest.mark.parametrize(
@@ -328,14 +328,14 @@ def test_own_flags_are_in_the_help_and_in_the_summary(run, tmp_path):
 def task(monkeypatch):
     """`task("worker", "--task_index", 1)` -> the Task of such a script."""
 
-    # Another program may use the default ports; test_by_hand.py tries one that is taken.
+    # Another program may use the default ports; test_by_hand.py tries one in use.
     monkeypatch.setattr("common.launch.by_hand.check_free", lambda address: None)
 
     def _task(job, *flags, config=None, defaults=HOGWILD):
         script = ROOT / "HogWild" / f"{job}.py"
         monkeypatch.setattr(sys, "argv", [str(script), *map(str, flags)])
         monkeypatch.delenv("TF_CONFIG", raising=False)
-        monkeypatch.setenv("TASK_RESTARTS", "0")  # as by the launcher: no part is left
+        monkeypatch.setenv("TASK_RESTARTS", "0")  # as from the launcher: the task writes no part
         if config is not None:
             text = config if isinstance(config, str) else json.dumps(config)
             monkeypatch.setenv("TF_CONFIG", text)
@@ -376,8 +376,8 @@ def test_devices_and_filters(task):
     assert not alone.config.device_filters
 
 
-def test_a_chief_has_the_program_and_the_others_serve(task):
-    """It talks to everyone, so it has no filters; they end when it has left."""
+def test_a_chief_runs_the_program_and_the_others_serve(task):
+    """The chief talks to all tasks, so it has no filters; the others end when it has left."""
     hosts = ("--ps_hosts", "a:1", "--worker_hosts", "b:1,c:1", "--chief_hosts", "d:1")
     chief = task("chief", *hosts)
     assert (chief.name, chief.address, chief.device) == ("chief 0", "d:1", "/job:chief/task:0")
@@ -401,7 +401,7 @@ def test_a_cluster_without_ps(task, capsys):
     with pytest.raises(SystemExit) as ended:
         task("worker", "--ps", 1, defaults=HOGWILD | {"ps": None})
     assert ended.value.code == 2
-    assert_one_sentence(capsys.readouterr().err, "--ps", "no parameter server here")
+    assert_one_sentence(capsys.readouterr().err, "--ps", "no parameter server")
 
 
 def test_the_cores_are_shared_by_the_tasks_of_one_machine(task, monkeypatch):
@@ -456,7 +456,7 @@ def test_flags_override_tf_config(task):
     config = cluster_config("worker", 0)
     assert task("worker", "--task_index", 1, config=config).address == "b:1"
     assert task("worker", "--worker_hosts", "x:1,y:1", config=config).address == "x:1"
-    # The launcher passes everything, even where TF_CONFIG is about something else.
+    # The launcher passes everything, even if TF_CONFIG is about something else.
     said = ("--ps_hosts", "p:9", "--worker_hosts", "x:9,y:9", "--task_index", 1)
     for other in (cluster_config("worker", 0, worker=["a:1"]), "something else"):
         assert task("worker", *said, config=other).address == "y:9"
@@ -466,12 +466,12 @@ def test_flags_override_tf_config(task):
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ("{'cluster'", ("TF_CONFIG must read", "as JSON")),
-        ("[]", ("TF_CONFIG must read",)),
-        ({"cluster": {"ps": ["p:1"], "worker": ["a:1"]}}, ("TF_CONFIG must read", "'task'")),
-        ({"task": {"type": "worker", "index": 0}}, ("TF_CONFIG must read", "'cluster'")),
-        (cluster_config("worker", "first"), ("TF_CONFIG must read",)),
-        (cluster_config("worker", -1), ("TF_CONFIG must read", "negative")),
+        ("{'cluster'", ("TF_CONFIG must look like", "as JSON")),
+        ("[]", ("TF_CONFIG must look like",)),
+        ({"cluster": {"ps": ["p:1"], "worker": ["a:1"]}}, ("TF_CONFIG must look like", "'task'")),
+        ({"task": {"type": "worker", "index": 0}}, ("TF_CONFIG must look like", "'cluster'")),
+        (cluster_config("worker", "first"), ("TF_CONFIG must look like",)),
+        (cluster_config("worker", -1), ("TF_CONFIG must look like", "negative")),
         (cluster_config("worker", 0, ps="p:1", worker=["a:1"]), ("TF_CONFIG", "ps is not a list")),
         (cluster_config("worker", 0, ps=[2222], worker=["a:1"]), ("TF_CONFIG", "ps is not a list")),
         (cluster_config("worker", 0, worker=["a:1"]), ("TF_CONFIG", "ps and worker", "['worker']")),
@@ -481,7 +481,7 @@ def test_flags_override_tf_config(task):
             cluster_config("worker", 0, ps=["p:1"], worker=["a:1"], evaluator=["e:1"]),
             ("TF_CONFIG", "ps and worker", "evaluator"),
         ),
-        (cluster_config("evaluator", 0), ("TF_CONFIG", "ps, worker and chief", "'evaluator'")),
+        (cluster_config("evaluator", 0), ("TF_CONFIG", "ps, worker or chief", "'evaluator'")),
         (cluster_config("worker", 2), ("TF_CONFIG", "no worker 2", "the last one is 1")),
         (cluster_config("ps", 0), ("the worker's", "is a ps", "start ps.py")),
         (cluster_config("worker", 0, ps=["p"], worker=["a:1"]), ("TF_CONFIG", "'p'", "host:port")),

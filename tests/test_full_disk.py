@@ -1,4 +1,4 @@
-"""A disk that is full, at different moments of a run: one sentence names it."""
+"""A disk that fills up at different moments of a run: a one-line error names it."""
 
 import re
 import shutil
@@ -11,7 +11,7 @@ from machine import seconds
 
 pytestmark = pytest.mark.slow("a run for each size of a disk")
 
-# Mounts a disk of $1 kilobytes at $2, runs the rest there, and says how much of it is used then.
+# Mounts a disk of $1 kilobytes at $2, runs the other arguments there, and prints the space used.
 SCRIPT = """
 mount -t tmpfs -o size=$1k none "$2" || exit 77
 cd "$2"; shift 2
@@ -54,8 +54,8 @@ def assert_named(code: int, screen: str) -> None:
     assert "Traceback" not in screen
 
 
-def test_a_disk_that_is_a_little_too_small_at_each_stage(on_a_disk):
-    """From the first file to the last: each size is a part of what a run needs."""
+def test_a_disk_slightly_too_small_for_each_stage(on_a_disk):
+    """From the first file to the last: each size is a fraction of what a run needs."""
     example = ("Non-Distributed-Setup", "--steps", 60)
     code, screen, used = on_a_disk(100_000, *example)
     assert code == 0, screen
@@ -69,7 +69,7 @@ def test_a_disk_that_fills_up_while_workers_train(on_a_disk, example):
 
 
 def test_no_room_for_a_download(on_a_disk, tmp_path, monkeypatch):
-    monkeypatch.setenv("DATA_DIR", "cache")  # on the disk, where the command runs
+    monkeypatch.setenv("DATA_DIR", "cache")  # on the disk on which the command runs
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     server = test_data.Server()
     try:

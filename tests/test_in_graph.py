@@ -1,4 +1,4 @@
-"""In-graph replication: one client. Against Synchronous-SGD and NumPy, what travels, failures."""
+"""In-graph replication (one client): against Synchronous-SGD and NumPy; transfers; failures."""
 
 import collections
 import json
@@ -16,7 +16,7 @@ from common.launch.example import example_of
 
 EXAMPLE = "In-Graph-Replication"
 EXAMPLES = 1437  # of the digits, for training
-NUMBERS_EACH = 64  # of one of them
+NUMBERS_EACH = 64  # in one example
 WHOLE = ("--model", "linear", "--batch_size", 0, "--learning_rate", 0.3)  # nothing is random
 
 
@@ -25,10 +25,10 @@ def client(finished) -> dict:
 
 
 def assert_cost(finished, batches: int) -> None:
-    """The line on the screen is what `client.json` says, and all data went through the client."""
+    """The screen shows what `client.json` says, and all data went through the client."""
     found, n = client(finished), finished.summary["workers"]
     assert found["replicas"] == n
-    assert 0 < found["steps"] < finished.summary["global_step"]  # from the end of the first step on
+    assert 0 < found["steps"] < finished.summary["global_step"]  # counted after the first step
     assert found["cpu_per_step"] > 0 and found["build_seconds"] > 0
     if found["sent_per_step"] is not None:
         data = EXAMPLES * (NUMBERS_EACH * 4 + 8) * batches / n  # x float32, labels int64
@@ -41,7 +41,7 @@ def assert_cost(finished, batches: int) -> None:
 
 
 def probed(mode: str, to):
-    """A copy in which the chief prints what travels in its second step."""
+    """A copy whose chief prints what its second step sends."""
     source = (ROOT / EXAMPLE / f"{mode}.py").read_text()
     loop = LOOP if mode == "chief" else "    threads = ["
     assert source.count(loop) == 1
@@ -64,7 +64,7 @@ def assert_only_batches_leave_the_chief(finished, replicas) -> None:
 
 
 def assert_average(run, n: int, **where) -> None:
-    """The same parameters as Synchronous-SGD's, and the results that a run must leave."""
+    """The same parameters as Synchronous-SGD's, and complete results."""
     flags = (*WHOLE, "--steps", 60, "--workers", n)
     mine, other = run(EXAMPLE, *flags, **where), run("Synchronous-SGD", *flags)
     assert distance(flat(mine), flat(other)) < EXACT
@@ -98,7 +98,7 @@ def test_threads_match_their_formula(run, tmp_path):
     )  # fmt: skip
     scheme = formulas.HogWild(finished.summary["flags"], np.zeros(650))
     assert distance(flat(finished), replayed(finished, scheme)) < EXACT
-    assert finished.summary["staleness"]["max"] > 0  # or staleness was not tested
+    assert finished.summary["staleness"]["max"] > 0  # otherwise staleness was not tested
     assert_cost(finished, batches=1)
     assert_only_batches_leave_the_chief(finished, [0])
 
@@ -118,7 +118,7 @@ def test_all_wait_for_a_slow_replica(run):
     finished = run(EXAMPLE, "--steps", 40, "--delay", f"1:{delay}")
     fast, slow = finished.events(0), finished.events(1)
     assert len(fast) == len(slow) == 40
-    assert all(event["pull"] >= delay for event in slow)  # its batch comes late
+    assert all(event["pull"] >= delay for event in slow)  # its batch arrives late
     assert all(event["pull"] + event["compute"] + event["push"] >= delay for event in fast)
 
 
@@ -144,7 +144,7 @@ def killed_tasks_come_back(start, mode, steps):
 
 
 def test_the_modes_have_the_same_defaults():
-    """And each script only its own word of `--mode`, but chief.py, which shows all."""
+    """Each script has only its own choice of `--mode`; chief.py has all."""
     (chief, _), (threads, _) = (
         example_of(ROOT / EXAMPLE / f"{s}.py") for s in ("chief", "threads")
     )

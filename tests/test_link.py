@@ -1,4 +1,4 @@
-"""`--link_mbit`: the private network is as slow as asked, and the summary says what passed it."""
+"""`--link_mbit`: the private network is as slow as requested, and the summary has its traffic."""
 
 import json
 import subprocess
@@ -32,14 +32,14 @@ print(json.dumps([time.monotonic() - began, link.bytes_sent() - before]))
 
 @needs_a_link
 @pytest.mark.parametrize("mbit", [0.5, 8, 100])
-def test_the_link_is_as_slow_as_asked(mbit):
-    """Half a second of the link: no machine is faster, and a busy one may be slower."""
+def test_the_link_is_as_slow_as_requested(mbit):
+    """Sends half a second of traffic: no machine is faster, and a busy one may be slower."""
     size = int(0.5 * mbit * 1e6 / 8)
     command = [sys.executable, "-c", SEND, str(mbit), str(size)]
     done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True,
                           timeout=seconds(60))  # fmt: skip
     took, sent = json.loads(done.stdout)
-    # The thread may have sent some before the clock began: what passes at once after a pause.
+    # The thread may have sent a burst (what passes at once after a pause) before the clock started.
     assert took > 0.35
     assert sent * 8e-6 / mbit < took + 0.06  # never more than the link carries
 
@@ -48,7 +48,7 @@ def test_the_link_is_as_slow_as_asked(mbit):
 @pytest.mark.slow("15 seconds over a slow link")
 @pytest.mark.parametrize("workers", [2, 4])
 def test_the_link_is_the_limit_of_a_run(run, workers):
-    """HogWild's 101,770 parameters, there and back: 15.35 steps/s at most, over 100 Mbit/s."""
+    """HogWild's 101,770 parameters there and back: at most 15.35 steps/s over 100 Mbit/s."""
     payload = 2 * 4 * (784 * 128 + 128 + 128 * 10 + 10)
     most = 100e6 / 8 / payload
     flags = ["--workers", workers, "--data", "synthetic", "--batch_size", 64, "--steps", 200]
@@ -60,13 +60,13 @@ def test_the_link_is_the_limit_of_a_run(run, workers):
     assert summary["link_use"] == pytest.approx(rate * summary["bytes_per_step"] * 8e-8)
     assert 0.5 / machine.slowness() < summary["link_use"] < 1.02
     assert f"bytes per step, {summary['link_use']:.0%} of 100 Mbit/s" in finished.output
-    # Other load may have come during the run.
+    # Other load may have started during the run.
     assert rate > 0.85 * most / max(machine.slowness(), machine.measured())
 
 
 @pytest.mark.skipif(bool(network.can_be_private()), reason=network.can_be_private())
 def test_a_run_without_a_slow_link_counts_its_bytes(run):
-    delay = seconds(0.02)  # the run takes longer than the time between two notes
+    delay = seconds(0.02)  # so that the run takes longer than the time between two notes
     flags = ["--steps", 100, "--model", "linear", "--delay", f"0:{delay},1:{delay}"]
     finished = run("HogWild", *flags)
     payload = 2 * 4 * 650
@@ -78,8 +78,8 @@ def test_a_run_without_a_slow_link_counts_its_bytes(run):
     assert sent <= noted[-1]["bytes"] - noted[0]["bytes"]
 
 
-def test_what_passed_between_two_times(tmp_path):
-    """In proportion to the time, between two notes."""
+def test_traffic_between_two_times(tmp_path):
+    """Interpolates linearly between two notes."""
     assert record._sent(tmp_path, [(1.0, 2.0)]) is None
     notes = [{"time": t, "bytes": b} for t, b in ((0.0, 5), (1.0, 5), (2.0, 105), (3.0, 205))]
     (tmp_path / "network.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
@@ -88,7 +88,7 @@ def test_what_passed_between_two_times(tmp_path):
 
 
 def test_on_the_hosts_network_nothing_is_counted(run):
-    """Others use it, too."""
+    """Other programs use it too."""
     finished = run("HogWild", "--steps", 20, "--network", "host")
     assert finished.summary["bytes_per_step"] is finished.summary["link_use"] is None
     assert not (finished.results / "network.jsonl").exists()

@@ -1,4 +1,4 @@
-"""What the loop's `sess.run` does, in copies of the examples; and updates that are refused."""
+"""What the loop's `sess.run` does, in copies of the examples, and which updates it refuses."""
 
 import argparse
 import ast
@@ -17,9 +17,9 @@ tf.disable_eager_execution()
 LOOP = "        sess.run(step)"
 SESSION = "# 6. The monitored session"
 
-# Calls `sess.run` and notes for each call: its value, or how it was refused, and the number of
-# updates before and after it. Reading `global_step` makes no step: this is tested too, since in the
-# end every step must be accounted for.
+# Calls `sess.run` and records for each call its value, or how it was refused, and the number of
+# updates before and after it. Reading `global_step` makes no step. This is tested too, since the
+# test accounts for every step in the end.
 PROBE = """        import json
         import numpy as np
 
@@ -40,7 +40,7 @@ PROBE = """        import json
 
 
 def changed(name: str, to, *changes: tuple[str, str]):
-    """A copy of an example in which texts of its worker.py are replaced."""
+    """A copy of an example with some text of its worker.py replaced."""
     source = (ROOT / name / "worker.py").read_text()
     for old, new in changes:
         assert source.count(old) == 1, old
@@ -85,7 +85,7 @@ READS = ("alone", "count", "reads", "sparse", "nothing", "number", "number of se
 
 
 def test_run_behaves_like_tensorflows(run, tmp_path):
-    """A step only where one is asked for, and the values that TensorFlow gives."""
+    """A step only if the call asks for one, and the same values as TensorFlow."""
     root = probed("HogWild", tmp_path, TENSORS, CALLS)
     finished = run("HogWild", "--workers", 1, "--steps", 30, root=root)
     seen, events = found(finished), finished.events()
@@ -120,14 +120,14 @@ def test_run_behaves_like_tensorflows(run, tmp_path):
 
 
 def test_several_steps_in_a_call(run, tmp_path):
-    """Four steps, noted as four; fetched values are those of the last."""
+    """Four steps, recorded as four; fetched values are the last step's."""
     root = probed("HogWild", tmp_path, TENSORS, CALLS)
     flags = ["--workers", 1, "--steps", 42, "--steps_per_execution", 4]
     finished = run("HogWild", *flags, root=root)
     seen, events = found(finished), finished.events()
     assert [event["global_step"] for event in events] == list(range(1, 43))
     assert [event["local_step"] for event in events] == list(range(1, 43))
-    assert [event["pulled_at"] for event in events] == list(range(42))  # one worker: none is stale
+    assert [event["pulled_at"] for event in events] == list(range(42))  # one worker: no staleness
     for name, (_, before, after) in seen.items():
         assert after - before == 4 * (name not in READS), name
     last = {name: events[after - 1]["loss"] for name, (_, _, after) in seen.items()}
@@ -172,7 +172,7 @@ class Losses(tf.train.SessionRunHook):
 
 
 def test_a_token_is_not_taken_without_a_step(run, tmp_path):
-    """In a synchronous scheme the loss belongs to the parameters of the token."""
+    """In a synchronous scheme the loss is that of the token's parameters."""
     calls = """[("loss", loss), ("pair", [step, loss]), ("w", w), ("params", params[-1])]"""
     root = probed("Synchronous-SGD", tmp_path, "", calls)
     flags = ["--workers", 1, "--steps", 30, "--learning_rate", 0.2]
@@ -182,7 +182,7 @@ def test_a_token_is_not_taken_without_a_step(run, tmp_path):
     for name in ("loss", "w"):
         text, before, after = seen[name]
         assert text.startswith("ValueError: sess.run(") and "sess.run([step, ...])" in text
-        assert before <= after <= before + 1  # an update of the chief's thread may be in progress
+        assert before <= after <= before + 1  # the chief's thread may be in the middle of an update
     made, loss = seen["pair"][0]
     assert made is None
     assert loss in [pytest.approx(event["loss"], rel=1e-6) for event in events[:3]]
@@ -242,7 +242,7 @@ def test_an_update_that_is_not_counted_on_the_ps_is_refused(run, tmp_path, how):
 
 
 def updated(write: bool, wrap) -> None:
-    """Checks an update by a gradient that `wrap` computes with the variables themselves."""
+    """Checks an update whose gradient `wrap` computes from the variables themselves."""
     with tf.Graph().as_default():
         param = tf.Variable([1.0, 2.0], name="weights", use_resource=True)
         global_step = tf.train.get_or_create_global_step()

@@ -1,5 +1,5 @@
-"""Model-Parallelism: both splits and the pipeline compute what the network in one piece computes,
-and send what they should."""
+"""Model-Parallelism: both splits and the pipeline compute the same as the undivided network, and
+send what they should."""
 
 import importlib.util
 import itertools
@@ -33,7 +33,7 @@ def initial(seed: int = 0) -> list[np.ndarray]:
 
 
 def descended(params: list[np.ndarray], x, labels) -> list[np.ndarray]:
-    """Gradient descent on the network in one piece, written from its formulas."""
+    """Gradient descent on the undivided network, written from its formulas."""
     for _ in range(STEPS):
         inputs = [x]
         for i in (0, 2, 4):
@@ -56,7 +56,7 @@ def expected() -> list[np.ndarray]:
     begun = initial()
     found = descended(begun, *digits())
     moved = max(np.abs(a - b).max() for a, b in zip(found, begun))
-    assert moved > 1000 * EXACT  # or the comparison would mean little
+    assert moved > 1000 * EXACT  # otherwise the comparison would mean little
     return found
 
 
@@ -67,7 +67,7 @@ def assert_equal(measured: list[np.ndarray], expected: list[np.ndarray]) -> None
 
 
 def joined(finished) -> list[np.ndarray]:
-    """The parameters of a run with --split units, each in one piece."""
+    """The parameters of a run with --split units, joined."""
     with np.load(finished.results / "parameters.npz") as file:
         found, workers = {name: file[name] for name in file.files}, finished.summary["workers"]
     params = []
@@ -87,7 +87,7 @@ def assert_travelled_as_on_paper(finished, batch: int) -> None:
 
 
 def assert_pipelined(finished) -> None:
-    """The parts of each step are in GPipe's order, and workers compute at the same time."""
+    """The parts of each step follow GPipe's order, and workers compute at the same time."""
     m, p = (finished.summary["flags"][name] for name in ("micro_batches", "workers"))
     overlaps = 0
     for step in costs.steps(finished.results):
@@ -97,21 +97,21 @@ def assert_pipelined(finished) -> None:
             order = [("forward", k, i) for i in range(m)]
             order += [("backward", k, i) for i in reversed(range(m))]
             times = [time for part in order for time in at[part]]
-            assert times == sorted(times)  # one part after the other on each worker
+            assert times == sorted(times)  # each worker computes one part after another
         for k in range(p - 1):
             for i in range(m):
-                # Begin and begin: what has been computed may arrive before its end is noted.
+                # Compares start times: a result may arrive before the end of its part is noted.
                 assert at["forward", k, i][0] < at["forward", k + 1, i][0]
                 assert at["backward", k + 1, i][0] < at["backward", k, i][0]
         overlaps += any(
             a[1] + 1 == b[1] and a[2] > b[2] and a[3] < b[4] and b[3] < a[4]
             for a, b in itertools.permutations(step[: m * p], 2)
-        )  # a worker has a micro-batch, the next worker an earlier one
+        )  # a worker computes a micro-batch, the next worker an earlier one
     assert overlaps or m == 1 or p == 1
 
 
 def test_the_pipeline_by_layer_is_exact(run, expected):
-    """With 5 micro-batches, not all of one size, since 1437 is no multiple of 5."""
+    """With 5 micro-batches of different sizes, since 1437 is not a multiple of 5."""
     finished = run(EXAMPLE, *FLAGS, "--micro_batches", 5)
     assert_equal(finished.parameters, expected)
     assert_travelled_as_on_paper(finished, 1437)
@@ -164,7 +164,7 @@ def test_any_number_of_workers_is_exact(run, expected, flags):
 
 @pytest.mark.slow("two runs")
 def test_mini_batches_are_the_same_however_they_are_split(run):
-    """Drawn in one order: not only the whole set leads to the same parameters."""
+    """In the same order: mini-batches, not only the whole set, give the same parameters."""
     flags = ("--hidden", 64, "--steps", 50, "--learning_rate", RATE)
     layers = run(EXAMPLE, *flags, "--micro_batches", 4)
     units = run(EXAMPLE, *flags, "--split", "units")
@@ -204,7 +204,7 @@ SENTENCES = [
 
 @pytest.mark.slow("a start for each mistake")
 @pytest.mark.parametrize("flags, words", [(flags, words) for flags, *words in SENTENCES])
-def test_a_mistake_is_one_sentence(run, flags, words):
+def test_a_mistake_gives_a_one_line_error(run, flags, words):
     finished = run(EXAMPLE, *flags.split(), ok=False)
     assert finished.code == 2
     last = finished.output.rstrip().splitlines()[-1]
@@ -226,7 +226,7 @@ def test_traced_steps_are_left_out():
 
 
 def test_a_typical_step_is_near_both_medians(tmp_path):
-    """Not the one with the median idle share and an unusual length."""
+    """It is not one with the median idle share but an unusual length."""
 
     def step(unit: float) -> list:
         return [["forward", 0, 0, 0, unit], ["backward", 1, 0, unit, 2 * unit]]
@@ -237,7 +237,7 @@ def test_a_typical_step_is_near_both_medians(tmp_path):
 
 
 def test_what_is_sent_is_calculated(tmp_path):
-    """On paper, for sizes that a reader can check by hand; a scalar is not counted."""
+    """For sizes that a reader can check by hand; scalars do not count."""
     flags = {"data": "digits", "workers": 2, "ps": 2, "batch_size": 10, "hidden": 100}
     layers = costs.on_paper(flags | {"split": "layers"})
     assert layers["worker 0", "worker 1"] == layers["worker 1", "worker 0"] == 4 * 10 * 100

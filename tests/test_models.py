@@ -58,7 +58,7 @@ def evaluate(make, *given):
 
 
 def forward(params, x):
-    """softmax regression, or one hidden layer of rectified linear units: scores [batch, classes]"""
+    """Softmax regression, or a hidden layer of rectified linear units: scores [batch, classes]."""
     x = x.reshape(len(x), -1)
     if len(params) == 4:
         x = np.maximum(x @ params[0] + params[1], 0)
@@ -66,7 +66,7 @@ def forward(params, x):
 
 
 def cross_entropy(scores, labels) -> float:
-    """Mean over the batch of -log of the softmax probability of the right class."""
+    """Mean over the batch of -log of the softmax probability of the correct class."""
     p = np.exp(scores - scores.max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)
     return -np.log(p[np.arange(len(labels)), labels]).mean()
@@ -154,7 +154,7 @@ def test_initial_values_are_he_normal_and_depend_on_the_seed(model):
 
 
 def test_initial_values_do_not_depend_on_the_scheme():
-    """Other operations and seeds around them, other devices: the same values."""
+    """With other operations, seeds and devices, the values are the same."""
     alone = initial(flags())
     with tf.Graph().as_default():
         tf.set_random_seed(99)
@@ -173,7 +173,7 @@ def test_initial_values_do_not_depend_on_the_scheme():
 
 
 def problem(model: str, features: int = 6, classes: int = 4):
-    """Random parameters of either sign, and a batch of 9."""
+    """Random parameters of both signs, and a batch of 9."""
     rng = np.random.default_rng(7)
     sizes = {"linear": [features, classes], "mlp": [features, 5, classes]}[model]
     params = []
@@ -221,7 +221,7 @@ def test_gradients_against_finite_differences(model):
 
 
 def test_gradients_in_a_loop_are_taken_at_its_current_values():
-    """T local steps: each gradient is taken where the previous step ended."""
+    """T local steps: each gradient uses the parameters after the previous step."""
     params, x, labels = problem("linear")
 
     def steps(x, labels, *w):
@@ -300,7 +300,7 @@ def cluster_of_two_ps(private: bool) -> dict:
     servers = [tf.train.Server(spec, job, k) for job, k in (("ps", 0), ("ps", 1), ("worker", 0))]
     with tf.device(tf.train.replica_device_setter(cluster=spec)):
         params = models.create(flags("--hidden", 3))
-        global_step = tf.train.get_or_create_global_step()  # on the first ps, as params[0]
+        global_step = tf.train.get_or_create_global_step()  # on the first ps, like params[0]
     with tf.device("/job:worker/task:0"):
         pulled, pulled_at = copies.pull(params, global_step)
         pushed = copies.send([w + 1 for w in pulled], params)
@@ -334,7 +334,7 @@ def cluster_of_two_ps(private: bool) -> dict:
             return [value.tolist() for value in session.run(tensors)]
 
         def transfers(tensors) -> list[list[str]]:
-            """[from, to] of every tensor that is sent between tasks."""
+            """[from, to] of every tensor sent between tasks."""
             ends, metadata = ("send_device", "recv_device"), tf.RunMetadata()
             options = tf.RunOptions(output_partition_graphs=True)
             session.run([tensor.op for tensor in tensors], options=options, run_metadata=metadata)
@@ -411,7 +411,7 @@ def test_a_pull_and_a_push_are_one_transfer_for_each_parameter_server(seen):
     worker = WORKER.replace("/task", "/replica:0/task")
     down, up = [[name, worker] for name in ps], [[worker, name] for name in ps]
     assert seen["pull"] == sorted(down)
-    assert seen["pull after"] == sorted([*down, ps])  # the second waits for what is on the first
+    assert seen["pull after"] == sorted([*down, ps])  # the second ps waits for the first
     assert seen["pull and push"] == sorted(down + up)
 
 
@@ -430,7 +430,7 @@ def test_a_push_to_one_place_puts_all_values_there(seen):
 
 
 def test_the_count_is_read_before_the_parameters():
-    """So an update that comes in between is in w but not in the count, never vice versa."""
+    """So an update in between is in w but not in the count, never vice versa."""
     with tf.Graph().as_default(), tf.device("/job:ps/task:0"):
         params = models.create(flags("--hidden", 3))
         global_step = tf.train.get_or_create_global_step()

@@ -1,4 +1,4 @@
-"""The three notebooks of Multiple-Workers find each other, in whatever order they start."""
+"""The three notebooks of Multiple-Workers find each other, in any order of starting."""
 
 import getpass
 import json
@@ -42,7 +42,7 @@ def printed(path) -> str:
 )
 def test_they_find_each_other(order, tmp_path):
     meeting = tmp_path / f"multiple-workers-{getpass.getuser()}"
-    meeting.mkdir(mode=0o700)  # a dead run has left its files
+    meeting.mkdir(mode=0o700)  # a dead run left its files
     dead = json.dumps({"ps": ["localhost:1"], "worker": ["localhost:2", "localhost:3"]})
     (meeting / "cluster.json").write_text(dead)
     (meeting / "worker-1.lock").touch()
@@ -51,7 +51,7 @@ def test_they_find_each_other(order, tmp_path):
         for role in order:
             running.append(execute(role, tmp_path))
             lock = meeting / f"{role}.lock"
-            if role == order[0]:  # the others start when this one has chosen the addresses
+            if role == order[0]:  # the others start after this one chooses the addresses
                 assert eventually(lambda lock=lock: lock.exists(), 30)
                 assert eventually(lambda: (meeting / "cluster.json").read_text() != dead, 5)
         outputs = [task.communicate(timeout=seconds(60))[0] for task in running]

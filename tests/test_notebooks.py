@@ -1,4 +1,4 @@
-"""The notebooks: each one runs, and its claims hold; the committed ones are clean."""
+"""The notebooks: each one runs and its claims hold; the committed ones are clean."""
 
 import os
 import re
@@ -20,7 +20,7 @@ from machine import seconds
 
 ALL = [str(path) for path in notebooks.everything()]
 ALONE = [p for p in ALL if ROOT / p not in notebooks.SIDE_BY_SIDE.glob("*.ipynb")]
-# Parameters that save time. A straggler has to be slow compared with this machine.
+# Parameters that save time. A straggler must be slow compared with this machine.
 SHORTER = {
     "HogWild": {"steps": 800},
     "Non-Distributed-Setup": {"steps": 1000, "fewer": 50},
@@ -66,8 +66,8 @@ def quoted(cell) -> list[str]:
 
 @pytest.mark.slow("executes every notebook")
 def test_they_run_and_their_claims_hold(tmp_path, monkeypatch):
-    """Two at a time, since much of a notebook's time is waiting for processes to start."""
-    for name, value in environment().items():  # the mark reaches the kernels and all below them
+    """Runs two at a time, since a notebook mostly waits for processes to start."""
+    for name, value in environment().items():  # the mark reaches the kernels and their children
         monkeypatch.setenv(name, value)
 
     def failure(path: str) -> str:
@@ -111,7 +111,7 @@ def cleaned(notebook):
 
 
 @pytest.mark.parametrize("path", ALL)
-def test_it_has_the_common_form(path):
+def test_it_has_the_common_structure(path):
     notebook = read(path)
     text = texts(notebook.cells)
     assert text.startswith("# ")
@@ -175,8 +175,8 @@ def test_the_tutorial_names_every_notebook_with_its_minutes():
 
 
 def others() -> list[str]:
-    """What runs besides papermill, the kernel, the guards of process groups and the process that
-    removes the kernel's temporary folder at its end."""
+    """Processes other than papermill, the kernel, the guards of process groups and the one that
+    removes the kernel's temporary folder in the end."""
     own = ("papermill", "ipykernel_launcher", "os.killpg", "resource_tracker", "shutil.rmtree")
     return [command for command in processes().values() if not any(name in command for name in own)]
 
@@ -212,7 +212,7 @@ def test_nothing_outlives_a_killed_kernel(path, flags, tmp_path):
 
 @pytest.mark.slow("a kernel and a run in it")
 def test_an_interrupted_cell_stops_its_run():
-    """The stop button: the run ends, the kernel stays and continues."""
+    """The stop button ends the run; the kernel continues."""
     manager = jupyter_client.KernelManager(kernel_name="python3")
     manager.start_kernel(env=environment(), cwd=str(ROOT / "HogWild"))
     client = manager.client()
@@ -238,7 +238,7 @@ def test_an_interrupted_cell_stops_its_run():
         manager.shutdown_kernel(now=True)
 
 
-def test_a_kernel_that_is_killed_leaves_no_folder(tmp_path):
+def test_a_killed_kernel_leaves_no_folder(tmp_path):
     code = (
         "import os, sys; from common.teach import notebook; print(notebook._SCRATCH, flush=True); "
         "os.kill(os.getpid(), 9)"

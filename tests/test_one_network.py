@@ -1,5 +1,5 @@
 """One-Network-per-Device: every trial once, whatever dies; each network as if trained alone; the
-best one and the ensemble, recomputed in NumPy."""
+best network and the ensemble, recomputed in NumPy."""
 
 import argparse
 import collections
@@ -42,7 +42,7 @@ def members_of(where) -> list[list[np.ndarray]]:
 
 
 def probabilities(params, x) -> np.ndarray:
-    """The network in NumPy: layers with ReLU in between, then the softmax."""
+    """The network in NumPy: layers with ReLU between them, then the softmax."""
     for weights, biases in zip(params[:-2:2], params[1:-2:2]):
         x = np.maximum(x @ weights + biases, 0)
     scores = x @ params[-2] + params[-1]
@@ -59,7 +59,7 @@ def loss(p, labels) -> float:
 
 
 def finished_once(where, count: int) -> dict[int, int]:
-    """Trial -> worker, from what the workers said: each trial was handed in once."""
+    """Trial -> worker, from the workers' lines; each trial was delivered once."""
     said = []
     for k in (0, 1):
         log = (where / "logs" / f"worker-{k}.log").read_text()
@@ -70,7 +70,7 @@ def finished_once(where, count: int) -> dict[int, int]:
 
 
 def assert_the_results_hold(finished: Finished) -> None:
-    """trials.jsonl, summary.json and parameters.npz, from members.npz in NumPy."""
+    """Checks trials.jsonl, summary.json and parameters.npz against members.npz in NumPy."""
     rows, members, summary = (
         trials_of(finished.results),
         members_of(finished.results),
@@ -96,7 +96,7 @@ def assert_the_results_hold(finished: Finished) -> None:
 
 
 def test_each_network_is_gradient_descent_with_its_rate(run):
-    """As if trained alone in NumPy; and no update is made twice or left out."""
+    """As if trained alone in NumPy; no update is repeated or missing."""
     rates, steps = [0.05, 0.1, 0.3, 0.5, 0.9], 40
     finished = run(FOLDER, "--model", "linear", "--batch_size", 0, "--steps", steps,
                    "--rates", ",".join(map(str, rates)))  # fmt: skip
@@ -143,12 +143,12 @@ def no_trial_is_lost_or_done_twice(start):
         return all(event and condition(k, event) for k, event in enumerate(latest))
 
     def kill(job, index) -> int:
-        """In the middle of both workers' trials; returns the trial that its own worker was at."""
+        """Kills a task amid both workers' trials; returns the current trial of worker `index`."""
         middle = range(10, 40)
         assert eventually(lambda: both(lambda k, e: e["local_step"] % steps in middle), 60)
         os.kill(task_pid(where, job, index), signal.SIGKILL)
         at = [event["trial"] for event in latest]
-        # Then both come to a later trial, which they got from the ps.
+        # Then both reach a later trial, which they got from the ps.
         assert eventually(lambda: both(lambda k, e: e["trial"] > at[k]), 60), f"{job} {index}"
         return at[index]
 
@@ -164,14 +164,14 @@ def no_trial_is_lost_or_done_twice(start):
     for k, mine in enumerate(events):
         made = collections.Counter(event["global_step"] for event in mine)
         again = {(number - 1) // steps for number, times in made.items() if times > 1}
-        assert again == {killed[2 if k == 0 else 0]}  # its own one, which it had begun
+        assert again == {killed[2 if k == 0 else 0]}  # its own trial, which it had begun
         assert all(rows[event["trial"]]["worker"] == k for event in mine)
     assert_the_results_hold(Finished(0, output, where))
 
 
 @pytest.mark.slow("a run that is stopped, and one that continues")
 def test_a_search_resumes_from_its_checkpoint(start, run):
-    """What was finished is not done again, with another number of workers either."""
+    """It does not repeat finished trials, even with another number of workers."""
     flags = ["--search", "random", "--trials", 8, "--steps", 60, "--model", "linear"]
     process, where = start(FOLDER, *flags, "--delay", "0:0.02,1:0.02")
     saved = where / "checkpoints" / "checkpoint"
@@ -193,7 +193,7 @@ def test_a_search_resumes_from_its_checkpoint(start, run):
 
 @RUNS
 def test_a_network_is_the_same_alone(run, tmp_path):
-    """With mini-batches: the run of one process on the same examples, with the trial's settings."""
+    """With mini-batches: like one process on the same examples, with the trial's settings."""
     finished = run(FOLDER, "--rates", "0.05,0.2", "--widths", "8,32", "--steps", 300)
     rows = trials_of(finished.results)
     pairs = [(row["learning_rate"], row["hidden"]) for row in rows]
@@ -254,7 +254,7 @@ def test_a_rate_that_diverges_is_a_result(run):
     assert finished.output.rstrip().endswith("error: every network diverged: try smaller --rates")
 
 
-def test_the_screen_shows_what_tasks_say_and_how_far_the_whole_run_is(
+def test_the_screen_shows_the_tasks_lines_and_the_progress_of_the_whole_run(
     tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setattr(results.atexit, "register", lambda at_end: None)  # not of this process
@@ -295,7 +295,7 @@ def settings(module, worker: int = 0, **changes) -> list:
     return module.settings(argparse.Namespace(**FLAGS | changes), worker)
 
 
-def test_a_grid_has_every_pair_once_each_with_its_seed(trials):
+def test_a_grid_has_every_pair_once_with_its_own_seed(trials):
     found = settings(trials)
     assert [(own.learning_rate, own.hidden) for own in found] == [
         (0.1, 8), (0.1, 64), (0.1, 512), (1.0, 8), (1.0, 64), (1.0, 512)]  # fmt: skip
@@ -306,12 +306,12 @@ def test_a_grid_has_every_pair_once_each_with_its_seed(trials):
     assert [own.hidden for own in settings(trials, model="cnn")] == [None, None]
 
 
-def test_random_trials_lie_between_the_ends_and_begin_alike(trials):
+def test_random_trials_lie_within_the_range_and_begin_alike(trials):
     many = settings(trials, search="random", trials=300)
     rates, widths = ([getattr(own, key) for own in many] for key in ("learning_rate", "hidden"))
     assert len(many) == 300 and len(set(rates)) > 200
     assert min(rates) >= 0.1 and max(rates) <= 1 and min(widths) >= 8 and max(widths) <= 512
-    assert np.mean(np.array(rates) < np.sqrt(0.1)) == pytest.approx(0.5, abs=0.1)  # even in the log
+    assert np.mean(np.array(rates) < np.sqrt(0.1)) == pytest.approx(0.5, abs=0.1)  # log-uniform
 
     def drawn(**changes) -> list:
         found = settings(trials, search="random", **changes)
@@ -335,7 +335,7 @@ def test_random_trials_lie_between_the_ends_and_begin_alike(trials):
         ({"ps": 2}, "--ps 2: a search is kept on one ps"),
     ],
 )
-def test_a_mistake_ends_in_one_sentence(trials, capsys, changes, words):
+def test_a_mistake_ends_with_a_one_line_error(trials, capsys, changes, words):
     with pytest.raises(SystemExit) as ended:
         settings(trials, **changes)
     assert ended.value.code == 2
@@ -347,7 +347,7 @@ def test_a_mistake_ends_in_one_sentence(trials, capsys, changes, words):
 def test_run_sh_shows_the_mistake(run):
     for flags, words in ((("--search", "luck"), "--search: must be one of grid, random"),
                          (("--rates", "fast"), "--rates: must be a number"),
-                         (("--hidden", "64"), "--hidden: this example has no use for it"),
+                         (("--hidden", "64"), "--hidden: this example does not use it"),
                          (("--rates", "0"), "--rates: each must be above 0, not 0")):  # fmt: skip
         finished = run(FOLDER, *flags, ok=False)
         assert finished.code == 2

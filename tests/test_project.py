@@ -1,4 +1,4 @@
-"""What surrounds the code: spelling, workflows, issue forms, citation, changelog, hooks."""
+"""The files around the code: spelling, workflows, issue forms, citation, changelog, hooks."""
 
 import json
 import re
@@ -17,7 +17,7 @@ SCHEMAS = {
 
 
 def passes(*command) -> None:
-    """Runs a tool of this environment in the repository."""
+    """Runs a tool from this environment in the repository."""
     tool = Path(sys.executable).parent / command[0]
     done = subprocess.run([tool, *command[1:]], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -31,7 +31,7 @@ def test_files_fit_their_schema(schema):
 
 
 def test_workflows_are_safe():
-    """Among others: actions pinned by hash, no more rights than needed, no injected text."""
+    """For example: actions pinned by hash, minimal permissions, no injected text."""
     passes("zizmor", "--offline", "--quiet", ".github")
 
 
@@ -54,7 +54,7 @@ def test_spelling_of_notebooks(tmp_path):
 
 
 def test_one_version():
-    """pyproject.toml, CITATION.cff and the newest part of CHANGELOG.md."""
+    """pyproject.toml, CITATION.cff and the newest section of CHANGELOG.md name the same version."""
     version = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.M)[1]
     cited = (ROOT / "CITATION.cff").read_text()
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")

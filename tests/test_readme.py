@@ -86,7 +86,7 @@ def test_commands_can_be_typed():
 
 
 def test_quoted_output_matches_a_run(run):
-    """Apart from numbers, a run prints what the README shows."""
+    """A run prints what the README shows, except for numbers."""
     (quoted,) = re.findall(r"\$ bash HogWild/run.sh\n(.*?)\n```", text("README.md"), re.S)
 
     def shape(screen: str) -> list[str]:
@@ -98,9 +98,9 @@ def test_quoted_output_matches_a_run(run):
 
 
 def test_every_new_line_of_distribution_is_marked():
-    """Distributed-Setup marks the lines that its parent lacks with `# NEW:`, and no others.
+    """Distributed-Setup marks with `# NEW:` exactly the lines that its parent lacks.
 
-    The mark is in the line, or in a comment above it.
+    The mark is on the line, or in a comment above it.
     """
     parent = (ROOT / "Non-Distributed-Setup" / "train.py").read_text().splitlines()
     known = {line.split("  #")[0].strip() for line in parent}
@@ -114,7 +114,7 @@ def test_every_new_line_of_distribution_is_marked():
 
 
 def test_hogwild_differs_only_by_its_scheme():
-    """Its defaults, and a shard of the data for each of several workers."""
+    """In its defaults, and a shard of the data for each worker."""
     a, b = (quotes.code(ROOT / name / "worker.py") for name in ("Distributed-Setup", "HogWild"))
     changed = [line.split("=")[0].strip() for line in b if line not in a]
     assert changed == ["DEFAULTS", "next_batch"]
@@ -162,7 +162,7 @@ def test_the_catalogue_is_complete():
 
 
 def test_every_example_has_its_own_readme_and_picture():
-    """A copied folder has those of its parent: they show another scheme's run."""
+    """A copied folder has its parent's, which show another scheme's run."""
     titles, pictures = {}, {}
     for folder in EXAMPLES:
         again = f"run tests/refresh.sh {folder.name}"
@@ -176,7 +176,7 @@ def test_every_example_has_its_own_readme_and_picture():
         assert other == folder.name, f"{folder.name}/curves.png is that of {other}: {again}"
 
 
-def test_an_unknown_folder_ends_in_one_sentence():
+def test_an_unknown_folder_ends_with_a_one_line_error():
     done = subprocess.run(["bash", "tests/refresh.sh", "No-Such-Folder"], cwd=ROOT,
                           env=environment(), capture_output=True, text=True)  # fmt: skip
     assert done.returncode == 1 and not done.stdout

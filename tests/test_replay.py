@@ -1,7 +1,7 @@
 """Every example matches its formula: real runs of several workers, replayed in NumPy.
 
-An asynchronous run never repeats, but its events explain it fully: the order of the updates, and
-how many updates the parameters held that each one was computed from. All runs use full batches and
+An asynchronous run never repeats exactly, but its events explain it fully: the order of the updates
+and, for each, how many updates its starting parameters contained. All runs use full batches and
 `linear`, so nothing else is random. The tests find the folders themselves.
 """
 
@@ -29,7 +29,7 @@ def replayed(finished, scheme: formulas.HogWild) -> np.ndarray:
     events = [(e["global_step"], e["pulled_at"], k) for k in workers for e in finished.events(k)]
     history = [np.zeros(650)]  # after 0, 1, 2, ... updates
     for number, (global_step, pulled_at, k) in enumerate(sorted(events)):
-        assert global_step == number + 1  # every update once
+        assert global_step == number + 1  # each update once
         pulled = history[pulled_at]
         push = scheme.push(k, pulled)
         history.append(scheme.update(history[-1], push, number - pulled_at, pulled))
@@ -37,7 +37,7 @@ def replayed(finished, scheme: formulas.HogWild) -> np.ndarray:
 
 
 def together(finished, scheme: formulas.SynchronousSGD) -> np.ndarray:
-    """The same for a synchronous run, in which every round holds a push of every worker."""
+    """The same for a synchronous run, in which every round has a push from every worker."""
     w, everyone = np.zeros(650), list(range(finished.summary["workers"]))
     made = (finished.results / "updates.jsonl").read_text().splitlines()
     assert [json.loads(line)["workers"] for line in made] == [everyone] * len(made)
@@ -48,13 +48,13 @@ def together(finished, scheme: formulas.SynchronousSGD) -> np.ndarray:
 
 def distance(measured: np.ndarray, expected: np.ndarray) -> float:
     """The largest difference, relative to the largest parameter."""
-    assert np.abs(expected).max() > 0.1  # it has learnt: the comparison means something
+    assert np.abs(expected).max() > 0.1  # it has learnt, so the comparison means something
     return np.abs(measured - expected).max() / np.abs(expected).max()
 
 
 @pytest.mark.parametrize("example", folders())
 def test_a_run_matches_its_formula(run, tmp_path, example):
-    """And each of its steps makes one transfer each way."""
+    """Each of its steps also makes exactly one transfer each way."""
     entry = formulas.of(example)
     if entry.formula is None:
         pytest.skip("another test compares it with NumPy")
@@ -69,8 +69,8 @@ def test_a_run_matches_its_formula(run, tmp_path, example):
     replay = together if isinstance(scheme, formulas.SynchronousSGD) else replayed
     assert distance(flat(finished), replay(finished, scheme)) < EXACT
     if workers and replay is replayed:
-        assert finished.summary["staleness"]["max"] > 0  # or staleness was not tested
-    if entry.flags:  # its own term takes the scheme away from its parent
+        assert finished.summary["staleness"]["max"] > 0  # otherwise staleness was not tested
+    if entry.flags:  # its own term makes the scheme differ from its parent
         parent = formulas.of(entry.parent).formula(finished.summary["flags"], np.zeros(650))
         assert distance(flat(finished), replay(finished, parent)) > 10 * EXACT
 
@@ -81,7 +81,7 @@ SEVERAL = ["HogWild", "DC-ASGD", "DOWNPOUR --window 1", "AEAMSGD --window 1", "S
 @pytest.mark.slow("the same schemes again")
 @pytest.mark.parametrize("example", SEVERAL)
 def test_several_steps_in_a_call_match_the_formula_too(run, example):
-    """Each step in a call starts from what the previous one left, on the worker and on the ps."""
+    """Each step in a call starts from the state after the previous one, on worker and ps."""
     example, *window = example.split()
     finished = run(example, "--model", "linear", "--batch_size", 0, "--learning_rate", 0.3, *window,
                    "--steps", STEPS + 1, "--workers", 3, "--steps_per_execution", 4)  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the summary computes from the events."""
+"""The values that the summary computes from the events."""
 
 import heapq
 import itertools
@@ -13,8 +13,8 @@ def simulated(cycles, steps: int) -> list[list[dict]]:
     """Events of workers that pull, push after `out` seconds, and pull again after `gap` more.
 
     Args:
-        cycles: of each worker, a function from the time to the next (out, gap).
-        steps: updates of all workers together.
+        cycles: per worker, a function from the time to the next (out, gap).
+        steps: updates by all workers together.
     """
     updates = 0
     events: list[list[dict]] = [[] for _ in cycles]
@@ -36,7 +36,7 @@ def simulated(cycles, steps: int) -> list[list[dict]]:
 
 
 def test_theory_for_equal_workers_is_the_number_of_others_times_the_share():
-    """n - 1 if the next pull follows at once; with three workers and a share of 3/4, 1.5."""
+    """n - 1 if the next pull follows at once; 1.5 with three workers and a share of 3/4."""
     rng = np.random.default_rng(0)
     for gap, expected in ((0.0, 2.0), (1.0, 1.5)):
         events = simulated([lambda now, gap=gap: (rng.exponential(3), gap)] * 3, 20_000)
@@ -46,8 +46,8 @@ def test_theory_for_equal_workers_is_the_number_of_others_times_the_share():
 @pytest.mark.parametrize("workers", [2, 4, 8])
 @pytest.mark.parametrize("kind", ["late", "pauses", "straggler"])
 def test_theory_is_the_mean_staleness_also_for_uneven_workers(workers, kind):
-    """Workers that begin one after the other, that pause now and then, or one of which is slow: how
-    real runs differ from the textbook's."""
+    """Workers that start one after another, pause now and then, or include a slow one: how real
+    runs differ from the textbook."""
     rng = np.random.default_rng(workers)
 
     def worker(k):
@@ -76,7 +76,7 @@ def test_theory_for_a_single_worker_is_zero():
 
 
 def test_theory_ignores_the_gap_between_two_sessions():
-    """A lost worker pulls much later; a lost ps counts from its checkpoint."""
+    """A restarted worker pulls much later; a restarted ps counts from its checkpoint."""
     even = [{"pulled_at": at, "out": 3.0, "gap": 1.0 if at else None} for at in (0, 2, 4, 6)]
     for at in (2, 100):
         again = [*even, *({**event, "pulled_at": event["pulled_at"] + at} for event in even)]

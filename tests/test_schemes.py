@@ -1,7 +1,7 @@
-"""What schemes have in common, and special cases: real runs against each other and NumPy.
+"""Common properties and special cases of schemes: real runs against each other and NumPy.
 
 `test_replay.py` compares every example with its formula. All runs here use full batches and
-`linear`, so nothing is random. Each run is made once and shared.
+`linear`, so nothing is random. Tests share runs.
 """
 
 import json
@@ -33,7 +33,7 @@ _RUNS: dict = {}
 
 @pytest.fixture
 def trained(run, tmp_path_factory):
-    """A complete run on full batches with `linear`; one run for the same flags."""
+    """A complete run on full batches with `linear`; the same flags share one run."""
 
     def _trained(example, *flags, steps=20, eta=0.3):
         flags = [example, *map(str, flags), "--steps", str(steps), "--learning_rate", str(eta)]
@@ -47,7 +47,7 @@ def trained(run, tmp_path_factory):
 
 
 def assert_close(measured, expected, tolerance=1e-4):
-    assert np.abs(expected).max() > 0.1  # it has learnt: the comparison means something
+    assert np.abs(expected).max() > 0.1  # it has learnt, so the comparison means something
     np.testing.assert_allclose(
         measured, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max()
     )
@@ -65,15 +65,15 @@ def test_one_worker_is_gradient_descent(trained, example):
 
 
 def test_one_worker_of_hogwild_is_one_process(trained):
-    """Up to the order in which floats are added."""
+    """Except for the order of floating-point additions."""
     alone = flat(trained("Non-Distributed-Setup", "--workers", 1, steps=50, eta=0.5))
     assert_close(flat(trained("HogWild", "--workers", 1, steps=50, eta=0.5)), alone, 1e-6)
     thread = trained("HogWild", "--threads", 1, steps=50, eta=0.5)
     assert_close(flat(thread), alone, 1e-6)
 
 
-def test_an_update_with_backups_is_the_mean_of_those_it_took(trained):
-    """Each gradient that an update took counts 1 / (n - b)."""
+def test_an_update_with_backups_is_the_mean_of_its_gradients(trained):
+    """Each gradient in an update has the weight 1 / (n - b)."""
     finished = trained("Synchronous-SGD", "--workers", 3, "--backup_workers", 1)
     w, took = np.zeros(650), []
     for line in (finished.results / "updates.jsonl").read_text().splitlines():
@@ -86,7 +86,7 @@ def test_an_update_with_backups_is_the_mean_of_those_it_took(trained):
 @pytest.mark.parametrize("n", [2, 4])
 @pytest.mark.parametrize("example", ["AEASGD", "AEAMSGD"])
 def test_the_default_moving_rate(example, n):
-    """0.9 / n, so that the center moves as far for any number of workers."""
+    """0.9 / n, so that the center moves equally far for any number of workers."""
     defaults, _ = example_of(ROOT / example / "worker.py")
     parser = flags.parser(defaults, "")
     options = parser.parse_args(["--workers", str(n)])
@@ -103,11 +103,11 @@ def test_several_devices_are_synchronous_sgd(trained, mode, n):
     assert len(finished.events(n - 1)) == 20
 
 
-# What schemes have in common, run against run.
+# Common properties of schemes: run against run.
 
 
 @ANOTHER
-def test_a_window_of_one_step_is_the_scheme_without(trained):
+def test_a_window_of_one_step_equals_no_window(trained):
     agn = trained("AGN", "--workers", 1, "--window", 1)
     assert_close(flat(agn), flat(trained("HogWild", "--workers", 1)), 1e-6)
     sagn = trained("SAGN", "--workers", 2, "--window", 1)
@@ -116,7 +116,7 @@ def test_a_window_of_one_step_is_the_scheme_without(trained):
 
 @ANOTHER
 def test_synchronous_sgd_on_equal_shards_is_one_process(trained):
-    """1,437 examples are three equal shards."""
+    """1,437 examples make three equal shards."""
     together = trained("Synchronous-SGD", "--workers", 3)
     assert_close(flat(together), flat(trained("Non-Distributed-Setup", "--workers", 1)), 1e-5)
 
@@ -134,8 +134,8 @@ def test_without_momentum_aeamsgd_is_aeasgd(trained):
 
 
 @ANOTHER
-def test_without_moving_rate_elastic_workers_are_alone(trained):
-    """w~ never moves, and each worker's losses are those of SGD on its own shard."""
+def test_without_moving_rate_elastic_workers_are_independent(trained):
+    """w~ never moves, and each worker has the losses of SGD on its own shard."""
     finished = trained("AEASGD", "--workers", 2, "--window", 3, "--moving_rate", 0)
     assert not flat(finished).any()
     x, labels = digits()
@@ -148,7 +148,7 @@ def test_without_moving_rate_elastic_workers_are_alone(trained):
 
 
 def test_an_elastic_exchange_conserves_the_sum(run, tmp_path):
-    """w + w~ is the same before and after: measured in a copy of the example."""
+    """w + w~ is the same before and after, as a copy of the example measures."""
     copy_example("AEASGD", tmp_path)
     script = tmp_path / "AEASGD" / "worker.py"
     source = script.read_text()

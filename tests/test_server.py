@@ -1,4 +1,4 @@
-"""The stand-alone server: the classic command line, a session of another process, bad input."""
+"""The stand-alone server: the classic command line, sessions of other processes, bad input."""
 
 import signal
 import subprocess
@@ -71,7 +71,7 @@ def test_a_session_of_another_process_runs_on_it(serve, ending):
     assert "total 3" in seen
     assert "on /job:local/replica:0/task:0/device:CPU:0" in seen
     process.send_signal(ending)
-    assert process.communicate(timeout=seconds(10))[0] == ""  # quietly
+    assert process.communicate(timeout=seconds(10))[0] == ""  # no output
     assert process.returncode == 0
     assert eventually(lambda: not addresses.answers(f"localhost:{port}"), 5)
 
@@ -111,12 +111,12 @@ ONE = "--cluster_spec=local|localhost:2222"
         (["--cluster_spec=a|h:1,a|h:2", "--job_name=a"], "names the job a twice"),
         (["--cluster_spec=a|h:1,b|h:1", "--job_name=a"], "two tasks have the same address h:1"),
         ([ONE, "--job_name=ps"], "the cluster has the jobs local, not 'ps'"),
-        ([ONE, "--job_name=local", "--task_index=1"], "there is no local 1, the last one is 0"),
+        ([ONE, "--job_name=local", "--task_index=1"], "there is no local 1; the last one is 0"),
         ([ONE, "--job_name=local", "--task_index=-1"], "--task_index: must be a whole number"),
         ([ONE, "--job_name=local", "--port=1"], "unknown flag --port=1"),
     ],
 )
-def test_a_bad_command_line_is_one_sentence(flags, words):
+def test_a_bad_command_line_gives_a_one_line_error(flags, words):
     done = subprocess.run(command(*flags), cwd=ROOT, env=environment(), text=True,
                           capture_output=True, timeout=seconds(60))  # fmt: skip
     assert done.returncode == 2
@@ -127,7 +127,7 @@ def test_a_bad_command_line_is_one_sentence(flags, words):
 
 
 @pytest.mark.slow("starts servers and a client")
-def test_a_port_that_is_taken_is_one_sentence(serve):
+def test_a_port_in_use_gives_a_one_line_error(serve):
     [port] = network.free_ports(1, private=False)
     first = serve(f"local|localhost:{port}", "local")
     assert "all interfaces" in first.stdout.readline()
@@ -135,5 +135,5 @@ def test_a_port_that_is_taken_is_one_sentence(serve):
         command(f"--cluster_spec=local|localhost:{port}", "--job_name=local"), cwd=ROOT,
         env=environment(), text=True, capture_output=True, timeout=seconds(60))  # fmt: skip
     assert done.returncode == 2
-    assert done.stderr.startswith(f"error: port {port} is taken")
+    assert done.stderr.startswith(f"error: port {port} is in use")
     assert done.stderr.count("\n") == 1

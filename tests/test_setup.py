@@ -1,6 +1,6 @@
-"""Set-up makes a .venv once, at first use; if it cannot, it says why in one sentence.
+"""Set-up makes a .venv once, at first use; if it fails, it prints a one-line error.
 
-Small shell scripts stand in for Python, uv, pip and the disk, except in the last tests.
+Small shell scripts replace Python, uv, pip and the disk, except in the last tests.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow("tests the set-up, not a scheme")
 TOOLS = "awk bash cat chmod cksum cp df dirname find mkdir rm sh sleep touch uname"  # no Python
 
 # A good Python 3.12: its `venv` copies a real one without pip, with this script as `python`, and
-# its pip installs a uv. What uv and pip then do is in the environment: FAKE_UV, FAKE_PIP.
+# its pip installs a uv. The environment says what uv and pip then do: FAKE_UV, FAKE_PIP.
 PYTHON = f"""#!/bin/sh
 case "$*" in
   --version) echo "Python 3.12.1" ;;
@@ -46,7 +46,7 @@ BARE = PYTHON.replace("; echo with venv", "; exit 1")  # Debian's, without pytho
 
 
 class Machine:
-    """A copy of the plumbing in a new folder, and a PATH that holds only what a test needs."""
+    """A copy of the plumbing in a new folder, and a PATH with only what a test needs."""
 
     def __init__(self, folder: Path, empty_venv: Path):
         self.empty_venv = empty_venv
@@ -67,12 +67,12 @@ class Machine:
 
     @property
     def called(self) -> str:
-        """Who has been called to install the packages, in order: uv, pip."""
+        """The installers called so far, in order: uv, pip."""
         return " ".join(self.calls.read_text().split()) if self.calls.exists() else ""
 
     def has(self, name: str, script: str = PYTHON) -> None:
-        """Puts a program into the PATH."""
-        (self.bin / name).unlink(missing_ok=True)  # never write through a link to the real one
+        """Puts a program on the PATH."""
+        (self.bin / name).unlink(missing_ok=True)  # do not write through a link to the real one
         (self.bin / name).write_text(script)
         (self.bin / name).chmod(0o755)
 
@@ -106,7 +106,7 @@ class Machine:
         return done
 
     def fails(self, *words: str, **more) -> None:
-        """One sentence says why, and nothing is launched."""
+        """Checks for a one-line error with these words; nothing is launched."""
         done = self.run(**more)
         assert done.returncode == 2
         assert "launched" not in done.stdout
@@ -136,10 +136,10 @@ def good(machine):
     return machine
 
 
-def test_first_use_makes_it_and_later_uses_keep_it(good):
-    first = good.works(more={"PYTHONSAFEPATH": "1"})  # a script imports what is beside it
+def test_the_first_use_creates_it_and_later_ones_keep_it(good):
+    first = good.works(more={"PYTHONSAFEPATH": "1"})  # scripts import modules from their own folder
     assert f"Setting up {good.venv} with Python 3.12.1" in first.stderr
-    assert "done once" in first.stderr
+    assert "happens once" in first.stderr
     assert good.called == "uv"
     second = good.works()
     assert second.stderr == ""
@@ -167,25 +167,25 @@ def test_no_python(machine):
 
 def test_only_a_wrong_python(machine):
     machine.has("python3", WRONG)
-    # What pyenv puts there for a version that it does not have:
+    # What pyenv installs for a version that it does not have:
     machine.has("python3.13", "#!/bin/sh\necho pyenv: command not found >&2; exit 127\n")
     machine.fails(
-        "install Python 3.10 to 3.13", "3.13 with its module venv", "but python3 is Python 3.9"
+        "install Python 3.10 to 3.13", "3.13 with its venv module", "; python3 is Python 3.9"
     )
     machine.has("python3.11", BARE)
     machine.fails(
-        "apt install python3-venv", "but python3.11 is Python 3.12 without venv, but python3 is"
+        "apt install python3-venv", "; python3.11 is Python 3.12 without venv; python3 is"
     )
     assert not machine.venv.exists()
-    machine.has("python")  # the right one, under the last name tried
+    machine.has("python")  # a good one, under the last name tried
     machine.works()
 
 
 @pytest.mark.parametrize(
     ("uv", "called"), [("", "pip"), ("echo 'cannot reach it' >&2; exit 2", "uv pip")]
 )
-def test_pip_does_what_uv_cannot(good, uv, called):
-    assert "uv cannot install the packages: pip does." in good.works(uv=uv).stderr
+def test_pip_replaces_a_failing_uv(good, uv, called):
+    assert "uv cannot install the packages: trying pip." in good.works(uv=uv).stderr
     assert good.called == called
     assert good.works().stderr == ""
 
@@ -195,7 +195,7 @@ REASONS = {
         "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(': "
         "Failed to establish a new connection: [Errno -3] Temporary failure in name resolution'\n"
         "ERROR: No matching distribution found for absl-py==2.5.1",
-        ["cannot be downloaded", "connect this machine", "proxy"],
+        ["cannot download the packages", "connect this machine", "proxy"],
     ),
     "full disk": (
         "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device",
@@ -203,9 +203,9 @@ REASONS = {
     ),
     "no such package": (
         "ERROR: No matching distribution found for tensorflow==2.21.0",
-        ["cannot be installed here", os.uname().machine, "Python 3.12.1"],
+        ["cannot install the packages here", os.uname().machine, "Python 3.12.1"],
     ),
-    "hashes": ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES", ["cannot be installed here"]),
+    "hashes": ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES", ["cannot install the packages"]),
 }
 
 
@@ -213,11 +213,11 @@ REASONS = {
 def test_both_fail(good, reason):
     output, words = REASONS[reason]
     good.fails(*words, uv="exit 1", pip=f"cat >&2 <<'EOF'\n{output}\nEOF\nexit 1")
-    good.works()  # the unfinished .venv was not taken for a complete one:
+    good.works()  # the unfinished .venv did not count as complete:
     assert good.called == "uv pip uv"
 
 
-def test_too_little_room_is_seen_beforehand(good):
+def test_too_little_space_is_noticed_beforehand(good):
     line = "/dev/disk 9 9 2048000 99% /"
     good.has("df", f"#!/bin/sh\necho Filesystem\necho {line}\n")
     good.fails("the disk is full", "make room for 3.5 GB")
@@ -227,7 +227,7 @@ def test_too_little_room_is_seen_beforehand(good):
 
 
 def test_no_write_permission(empty_venv):
-    other = {"user": 65534, "group": 65534} if os.geteuid() == 0 else {}  # root may always write
+    other = {"user": 65534, "group": 65534} if os.geteuid() == 0 else {}  # root can always write
     with contextlib.ExitStack() as stack:
         folder = Path(tempfile.mkdtemp())
         stack.callback(shutil.rmtree, folder)
@@ -243,7 +243,7 @@ def test_no_write_permission(empty_venv):
 
 
 def begin(good, more: str, **options) -> subprocess.Popen:
-    """A set-up in which uv has begun, and does `more`."""
+    """Starts a set-up, waits until uv has begun; uv then does `more`."""
     begun = good.root / "begun"
     process = good.start(uv=f"touch '{begun}'; {more}", **options)
     assert eventually(begun.exists, 20)
@@ -251,7 +251,7 @@ def begin(good, more: str, **options) -> subprocess.Popen:
 
 
 def is_made_anew(good) -> None:
-    """An unfinished or outdated .venv is not used, and nothing of it stays."""
+    """Set-up replaces an unfinished or outdated .venv completely."""
     old, called = good.venv / "old", good.called
     old.touch()
     assert "Setting up" in good.works().stderr
@@ -292,7 +292,7 @@ def test_outdated_or_moved_or_without_its_python(good, tmp_path):
     (good.venv / "bin/python").unlink()
     (good.venv / "bin/python").symlink_to("/nowhere/python3.12")
     is_made_anew(good)
-    # As when /usr/bin/python3 is upgraded: the new one looks for packages in another folder.
+    # As if /usr/bin/python3 is upgraded: the new one looks for packages in another folder.
     (good.venv / "bin/python").write_text(PYTHON.replace("3.12.1", "3.13.0"))
     is_made_anew(good)
 
@@ -309,8 +309,8 @@ def test_somebody_elses_venv_is_not_removed(good, kind):
 
 
 @pytest.mark.parametrize(("code", "called"), [(0, "uv"), (1, "uv pip uv")])
-def test_two_at_once(good, code, called):
-    """The second waits; it has nothing left to do, or takes over from one that fails."""
+def test_two_set_ups_at_once(good, code, called):
+    """The second waits; then it has nothing to do, or takes over if the first failed."""
     go = good.root / "go"
     os.mkfifo(go)
     first = begin(good, f"read _ <'{go}'; exit {code}", pip="exit 1")
@@ -323,7 +323,7 @@ def test_two_at_once(good, code, called):
 
 
 def test_progress_on_a_terminal(good):
-    """uv and pip have the terminal, on which they draw their bars."""
+    """uv and pip draw their progress bars on the terminal."""
     reader, writer = pty.openpty()
     bars = {"uv": "[ -t 2 ] && echo uv draws >&2; exit 1", "pip": "[ -t 1 ] && echo pip draws"}
     process = good.start(**bars, stdout=writer, stderr=writer)
@@ -336,7 +336,7 @@ def test_progress_on_a_terminal(good):
     assert re.search(r"uv draws.*pip draws.*Set-up is complete", shown.decode(), re.DOTALL)
 
 
-def test_python_of_the_environment_is_used_as_it_is(good):
+def test_the_environments_python_is_used_unchanged(good):
     good.has("mine")
     done = good.run(more={"PYTHON": "mine"})
     assert done.stdout.startswith(f"launched by {good.bin}/mine: ")
@@ -367,7 +367,7 @@ def other(tmp_path):
 
 @pytest.mark.parametrize("safe", ["", "1"])
 def test_the_launcher_finds_its_own_common(tmp_path, other, safe):
-    """Whatever PYTHONPATH and PYTHONSAFEPATH are, and wherever it is started."""
+    """For any PYTHONPATH, PYTHONSAFEPATH and current directory."""
     (tmp_path / "numpy.py").write_text("raise SystemExit('the current directory')")
     done = subprocess.run(
         ["bash", ROOT / "HogWild/run.sh", "--help"],
@@ -381,7 +381,7 @@ def test_the_launcher_finds_its_own_common(tmp_path, other, safe):
 
 
 def test_with_the_real_python_and_pip(machine, other):
-    """No stand-ins: a real venv, and pip with one package from a folder, which has no uv."""
+    """A real venv and a real pip, with one package from a folder that has no uv."""
     machine.has("python3.12", f"#!/bin/sh\nexec '{sys.executable}' \"$@\"\n")
     (machine.root / "common/launch/launcher.py").write_text(
         "import tiny, sys\ndef main(_): print(tiny.x, sys.prefix)\n"
@@ -403,7 +403,7 @@ def test_with_the_real_python_and_pip(machine, other):
     pins.write_text(f"tiny==1.0 --hash=sha256:{hashlib.sha256(tiny.read_bytes()).hexdigest()}\n")
     done = machine.run(more=local)
     assert (done.returncode, done.stdout) == (0, f"7 {machine.venv}\n"), done.stderr
-    # A task that is started by hand, in any folder, finds common/, even if there is another one.
+    # A task started by hand in any folder finds its common/, even if there is another one.
     env = environment() | {"PYTHONPATH": other}
     for script in (machine.root / "HogWild/ps.py", Path("HogWild/ps.py")):
         command = [machine.venv / "bin/python", script]

@@ -13,16 +13,16 @@ from common.training.several import copies
 from common.training.steps import Replica, Step
 
 tf.disable_eager_execution()
-COUNT = 4  # steps in one call
+COUNT = 4  # steps per call
 
 
 def step_of(limit: int, ps: str = "", worker: str = "", fault: int = -1, resource: bool = True):
-    """Reads v from a ps, computes 3 v + k here in a loop, where the local variable k counts the
-    steps of this process, and writes it back; the loop also takes numbers from a pipeline.
+    """Makes a step that reads v from a ps, computes 3 v + k here in a loop, and writes it back. The
+    local variable k counts the steps of this process; the loop also takes numbers from a pipeline.
     The update with the number `fault` fails.
 
     Returns:
-        step, two rows (on the ps v and the number of the update, here k and the sum of the
+        step, two rows (on the ps: v and the number of the update; here: k and the sum of the
         numbers taken), the number, initialisers
     """
     with tf.device(ps):
@@ -63,7 +63,7 @@ def expected(steps: int) -> list[tuple]:
 
 
 def cluster() -> tuple[str, tuple[str, str]]:
-    """A ps and a worker in this process: the session's target, and their devices."""
+    """Starts a ps and a worker in this process; returns the session's target and their devices."""
     ports = network.free_ports(2, False)
     hosts = {job: [f"localhost:{port}"] for job, port in zip(("ps", "worker"), ports)}
     servers = [tf.train.Server(hosts, job, 0) for job in hosts]
@@ -71,14 +71,14 @@ def cluster() -> tuple[str, tuple[str, str]]:
 
 
 def noted(row: tf.Tensor) -> tuple[tf.Operation, tf.Tensor]:
-    """An operation that stores a row on its device, and a tensor of all rows, [rows, ...]."""
+    """Returns an operation that stores a row on its device, and all rows, [rows, ...]."""
     with tf.device(row.device):
         queue = tf.FIFOQueue(-1, row.dtype, [row.shape], shared_name=f"rows/{row.name}")
         return queue.enqueue(row), queue.dequeue_many(queue.size())
 
 
 def chained(step: tf.Operation, rows) -> tuple[list[tf.Operation], list[tf.Tensor]]:
-    """What a call runs, and what reads the rows of its steps."""
+    """Returns what a call runs, and what reads the rows of its steps."""
     puts, reads = zip(*map(noted, rows))
     parts = step.control_inputs or [step]
     last = copies(list(parts), list(puts), COUNT)[-1]
@@ -86,7 +86,7 @@ def chained(step: tf.Operation, rows) -> tuple[list[tf.Operation], list[tf.Tenso
 
 
 @pytest.mark.parametrize(("distributed", "resource"), [(False, True), (True, True), (False, False)])
-def test_the_steps_are_the_same_and_the_last_one_may_be_inside_a_call(distributed, resource):
+def test_the_steps_are_the_same_and_the_last_may_be_inside_a_call(distributed, resource):
     target, places = cluster() if distributed else ("", ())
     limit, rows = 3 * COUNT + 2, []
     with tf.Graph().as_default(), tf.Session(target) as session:
@@ -100,12 +100,12 @@ def test_the_steps_are_the_same_and_the_last_one_may_be_inside_a_call(distribute
             rows.extend(map(np.concatenate, zip(*together)))
         with pytest.raises(tf.errors.OutOfRangeError):
             session.run(call)
-        rows.extend(map(np.concatenate, zip(*session.run(reads))))  # of the call that failed
+        rows.extend(map(np.concatenate, zip(*session.run(reads))))  # from the failed call
     np.testing.assert_allclose(rows, expected(limit), rtol=1e-5)
 
 
-def test_rows_from_before_a_fault_are_not_taken_for_later_steps(tmp_path):
-    """As in a run: a call ends with an error, and training continues in a new session."""
+def test_rows_from_before_a_fault_do_not_count_as_later_steps(tmp_path):
+    """As in a run: a call fails, and training continues in a new session."""
     target, places = cluster()
     fault = 2 * COUNT + 3
     flags = argparse.Namespace(
@@ -114,7 +114,7 @@ def test_rows_from_before_a_fault_are_not_taken_for_later_steps(tmp_path):
     task = types.SimpleNamespace(device=places[1], hosts={}, flags=flags)
     with tf.Graph().as_default():
         step, (there, here), number, inits = step_of(10 * COUNT, *places, fault=fault)
-        loss, pulled_at = there[0], tf.cast(here[0], tf.int64)  # shown as such in the events
+        loss, pulled_at = there[0], tf.cast(here[0], tf.int64)  # stand-ins for these in the events
         training = Step(task, 0, [Replica(step, loss, number, pulled_at)])
         with tf.Session(target) as session:
             session.run(inits)
@@ -123,7 +123,7 @@ def test_rows_from_before_a_fault_are_not_taken_for_later_steps(tmp_path):
                 while True:
                     training.run()
         with tf.Session(target) as session:
-            session.run(inits[-1])  # the pipeline may have been cancelled with the call
+            session.run(inits[-1])  # the failed call may have cancelled the pipeline
             training.prepare(session)
             training.run()
             training.run()
@@ -131,11 +131,11 @@ def test_rows_from_before_a_fault_are_not_taken_for_later_steps(tmp_path):
     (events,) = record.read_events(tmp_path, 1)
     steps = [event["global_step"] for event in events]
     first = steps.index(fault + 2)
-    # Rows not yet read are lost with the session: at most 0.1 s of them.
+    # The session's end loses unread rows: at most 0.1 s of them.
     assert steps[:first] == list(range(1, first + 1)) and first <= fault
     assert steps[first:] == list(range(fault + 2, fault + 2 + 2 * COUNT))
     after = events[first:]
-    v = expected(fault + 1)[fault][0]  # the step that failed changed nothing on the ps
+    v = expected(fault + 1)[fault][0]  # the failed step changed nothing on the ps
     k = after[0]["pulled_at"] - 1
     assert k in (fault, fault + 1)
     for event in after:
@@ -155,12 +155,12 @@ def called(step, row, calls: int) -> np.ndarray:
 
 
 def dropped(seed) -> tf.Tensor:
-    """A mask of zeros and twos, as dropout makes it."""
+    """A mask of zeros and twos, as in dropout."""
     return tf.nn.dropout(tf.ones([60]), rate=0.5, seed=seed)
 
 
 def in_a_loop(draw) -> tf.Tensor:
-    """[3, 60]: the draws of three iterations."""
+    """[3, 60]: the random numbers of three iterations."""
     masks = tf.TensorArray(tf.float32, 3)
     _, masks = tf.while_loop(
         lambda t, _: t < 3, lambda t, masks: (t + 1, masks.write(t, draw())), [0, masks]
@@ -186,7 +186,7 @@ DRAWS = {
 @pytest.mark.parametrize("where", DRAWS)
 @pytest.mark.parametrize(("graph_seed", "seed"), [(None, None), (7, None), (None, 3), (7, 3)])
 def test_no_two_steps_draw_the_same_mask(where, graph_seed, seed):
-    """Three calls, four copies, three iterations: an import copies seeds as they are."""
+    """Three calls, four copies, three iterations: a plain graph import would repeat the seeds."""
     with tf.Graph().as_default():
         tf.set_random_seed(graph_seed)
         masks = DRAWS[where](seed)
@@ -197,7 +197,7 @@ def test_no_two_steps_draw_the_same_mask(where, graph_seed, seed):
 
 
 def counting(tmp_path, amount, more=lambda step, now: ()):
-    """A step that adds an amount to a variable, ready to run.
+    """Makes a step that adds an amount to a variable, ready to run.
 
     Returns:
         the session, the `Step`, its operation, the variable, its value after the step, and what
@@ -222,8 +222,8 @@ def counting(tmp_path, amount, more=lambda step, now: ()):
     return session, training, step, k, now, *made
 
 
-def test_what_is_computed_from_a_step_comes_from_the_last(tmp_path):
-    """Also what the step itself does not need: a measure, or a tensor that waits for the step."""
+def test_values_computed_from_a_step_come_from_the_last_one(tmp_path):
+    """Also values that the step does not need: a measure, or a tensor that waits for the step."""
 
     def more(step, now):
         tenfold = 10 * now
@@ -243,7 +243,7 @@ def test_what_is_computed_from_a_step_comes_from_the_last(tmp_path):
 
 
 @pytest.mark.parametrize("default", [False, True])
-def test_what_is_fed_is_fed_to_all_steps(tmp_path, default):
+def test_all_steps_get_the_fed_values(tmp_path, default):
     with tf.Graph().as_default():
         fed = tf.placeholder_with_default(1.0, []) if default else tf.placeholder(tf.float32, [])
         session, training, *_ = counting(tmp_path, fed)

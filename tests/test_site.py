@@ -27,7 +27,7 @@ CHROMIUM = next(
 )
 WIDTHS = (1280, 390)
 
-# Opens every page in a frame of each width and notes what is wrong with it.
+# Opens every page in a frame of each width and records what is wrong with it.
 CHECKER = """<!DOCTYPE html><title>check</title><body><script>
 const pages = %s, widths = %s, found = [];
 const luminance = (css) => {
@@ -109,7 +109,7 @@ def test_every_source_has_its_page(site):
 
 
 @slow
-def test_links_lead_somewhere_and_nothing_is_loaded_from_elsewhere(site):
+def test_links_lead_somewhere_and_pages_load_nothing(site):
     pages = {path: Page(path) for path in site.rglob("*.html")}
     for path, page in pages.items():
         for target in page.loaded:
@@ -133,7 +133,7 @@ def test_links_lead_somewhere_and_nothing_is_loaded_from_elsewhere(site):
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    """Serves the site, and receives what the checker found."""
+    """Serves the site, and receives the checker's findings."""
 
     def do_POST(self):
         text = self.rfile.read(int(self.headers["Content-Length"]))

@@ -1,4 +1,4 @@
-"""How much there is to read: a worker script, common/, and what a run imports."""
+"""How much there is to read: a worker script, common/, and the modules that a run imports."""
 
 import ast
 import re
@@ -20,7 +20,7 @@ def test_a_worker_script_is_short(example, most):
 
 
 def test_a_worker_script_names_few_helpers():
-    """Attributes of the modules of common/, of the task and of the session."""
+    """Counts the attributes that it uses of common/, of the task and of the session."""
     tree = ast.parse((ROOT / "HogWild" / "worker.py").read_text())
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     modules = {name.name for node in imports if node.module == "common" for name in node.names}
@@ -40,7 +40,7 @@ def test_the_modules_that_worker_scripts_name_are_short():
 
 
 def test_a_worker_imports_little(run, tmp_path):
-    """All modules of common/ that a run of HogWild has loaded, including subpackages."""
+    """Counts all modules of common/ that a run of HogWild loads, including subpackages."""
     source = (ROOT / "HogWild" / "worker.py").read_text() + (
         "\nimport sys\nfiles = [getattr(module, '__file__', None) for name, module in "
         "sys.modules.items() if name.partition('.')[0] == 'common']\n"
@@ -55,8 +55,8 @@ def test_a_worker_imports_little(run, tmp_path):
     assert sum(modules.values()) <= 1800, modules
 
 
-def test_keras_is_loaded_when_it_is_used():
-    """It is a third of TensorFlow's import, and few workers need it."""
+def test_keras_loads_on_first_use():
+    """Keras takes a third of TensorFlow's import time, and few workers need it."""
     code = """
 import os, sys
 from common import cluster

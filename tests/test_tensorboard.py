@@ -1,4 +1,4 @@
-"""What TensorBoard shows of a run: its points are means of the events; its graph has scopes."""
+"""A run in TensorBoard: its points are means of the events, and its graph has scopes."""
 
 import collections
 import itertools
@@ -14,7 +14,7 @@ TAGS = ("loss", "staleness", "examples_per_second", "time/computing", "time/comm
 
 
 def shown(folder) -> tuple[dict, list]:
-    """What the files of one run of TensorBoard hold: tag -> [(global step, value)], and graphs."""
+    """Reads the files of one TensorBoard run: tag -> [(global step, value)], and graphs."""
     scalars, graphs = collections.defaultdict(list), []
     for path in folder.glob("events.out.tfevents.*"):
         for event in tf.train.summary_iterator(str(path)):
@@ -26,7 +26,7 @@ def shown(folder) -> tuple[dict, list]:
 
 
 def expected(events: list[dict], examples: int) -> dict[str, float]:
-    """The values of a point that stands for these events, the first of them the point before."""
+    """The values of the point for these events, of which the first belongs to the point before."""
     before, *events = events
     seconds = events[-1]["time"] - before["time"]
     computing = sum(event["compute"] for event in events) / seconds
@@ -50,7 +50,7 @@ def test_a_default_run(run, example, examples):
     board = finished.results / "tensorboard"
     assert {path.name for path in board.iterdir()} == {"worker-0", "worker-1", "test"}
     everywhere = {path.parent for path in finished.results.rglob("events.out.tfevents.*")}
-    assert everywhere == set(board.iterdir())  # no run without scalars
+    assert everywhere == set(board.iterdir())  # no TensorBoard run without scalars
 
     measured, graphs = shown(board / "test")
     evaluations = record.read_evaluations(finished.results)
@@ -70,7 +70,7 @@ def test_a_default_run(run, example, examples):
         assert at == sorted(set(at))
         events = finished.events(k)
         steps = [event["global_step"] for event in events]
-        assert at[-1] == steps[-1]  # all events are in a point
+        assert at[-1] == steps[-1]  # the points cover all events
         for first, last in itertools.pairwise(at):
             part = events[steps.index(first) : steps.index(last) + 1]
             for tag, value in expected(part, examples).items():
@@ -87,7 +87,7 @@ def test_a_default_run(run, example, examples):
         assert len(alone) <= 8, alone
 
 
-def test_a_long_run_has_a_point_in_every_second(tmp_path):
+def test_a_long_run_has_a_point_every_second(tmp_path):
     from argparse import Namespace
 
     from common.training.board import Board

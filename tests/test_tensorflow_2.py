@@ -1,4 +1,4 @@
-"""TensorFlow-2: its four strategies against NumPy, against the siblings, and when tasks die."""
+"""TensorFlow-2: its four strategies against NumPy and the sibling examples; killed tasks."""
 
 import itertools
 import json
@@ -20,7 +20,7 @@ STEPS = 40
 
 
 def after_rounds(finished, steps: int = STEPS) -> np.ndarray:
-    """The parameters that the formula gives after so many updates of all workers."""
+    """The parameters after so many updates by all workers, from the formula."""
     scheme, w = SynchronousSGD(finished.summary["flags"], np.zeros(650)), np.zeros(650)
     for _ in range(steps):
         w = scheme.round(w)
@@ -28,7 +28,7 @@ def after_rounds(finished, steps: int = STEPS) -> np.ndarray:
 
 
 def assert_once_each(finished, steps: int) -> None:
-    """Of a synchronous run: each worker took part in each update, once."""
+    """Checks a synchronous run: each worker contributed once to each update."""
     for k in range(finished.summary["workers"]):
         assert [event["global_step"] for event in finished.events(k)] == list(range(1, steps + 1))
     assert finished.summary["global_step"] == steps
@@ -46,8 +46,8 @@ def test_one_worker_of_parameter_server_is_gradient_descent(run):
 
 @pytest.mark.slow("a separate run")
 def test_parameter_server_is_hogwild(run):
-    """Each number once, and the staleness explains the result. Not to the last digit: a push may
-    fall into another worker's pull."""
+    """Each number appears once, and the staleness explains the result, but not to the last digit: a
+    push may happen during another worker's pull."""
     finished = run(HERE, *FULL, "--workers", 3, "--steps", 60)
     scheme = HogWild(finished.summary["flags"], 0)
     measured, explained = flat(finished), replayed(finished, scheme)
@@ -69,7 +69,7 @@ def test_parameter_server_is_hogwild(run):
         if s != "mirrored"
     ],
 )
-def test_synchronous_ones_match_the_formula(run, strategy):
+def test_synchronous_strategies_match_the_formula(run, strategy):
     """With three workers; the next test has two."""
     finished = run(HERE, *FULL, "--strategy", strategy, "--workers", 3, "--steps", STEPS)
     assert distance(flat(finished), after_rounds(finished)) < EXACT
@@ -79,9 +79,9 @@ def test_synchronous_ones_match_the_formula(run, strategy):
 
 @pytest.mark.slow("runs of four examples")
 @pytest.mark.parametrize("flags", [FULL, ("--steps_per_execution", 15)], ids=["full", "batches"])
-def test_synchronous_ones_are_synchronous_sgd(run, flags):
-    """With full batches, and with the same mini-batches of the same seed; also if a call makes
-    several steps, the last one fewer."""
+def test_synchronous_strategies_are_synchronous_sgd(run, flags):
+    """With full batches, and with the same mini-batches from the same seed; also if a call makes
+    several steps, and the last call fewer."""
     flags = ("--workers", 2, "--learning_rate", 0.3, "--steps", STEPS, *flags)
     expected = flat(run("Synchronous-SGD", *flags))
     for strategy in SYNCHRONOUS:
@@ -91,8 +91,8 @@ def test_synchronous_ones_are_synchronous_sgd(run, flags):
 
 
 @pytest.mark.slow("two runs")
-def test_a_checkpoint_goes_from_strategy_to_strategy(run):
-    """And --steps goes on from it, exactly."""
+def test_a_checkpoint_works_with_every_strategy(run):
+    """Training continues from it to exactly --steps."""
     first = run(HERE, "--steps", 100)
     flags = ["--checkpoint_dir", first.results / "checkpoints", "--steps", 130]
     second = run(HERE, "--strategy", "central_storage", *flags)
@@ -106,7 +106,7 @@ def test_a_checkpoint_goes_from_strategy_to_strategy(run):
 @pytest.mark.slow("two runs")
 @pytest.mark.parametrize("strategy", ["parameter_server", "multi_worker_mirrored"])
 def test_target_accuracy(run, strategy):
-    """All stop, long before --steps; synchronous workers after the same update."""
+    """All workers stop long before --steps; synchronous ones stop after the same update."""
     finished = run(HERE, "--strategy", strategy, "--steps", 100_000, "--target_accuracy", 0.9)
     assert finished.summary["test_accuracy"] >= 0.85
     assert finished.summary["global_step"] < 50_000
@@ -121,11 +121,11 @@ def test_a_delayed_worker_gets_fewer_steps(run):
 
 
 @pytest.mark.slow("a separate run")
-def test_nan_is_one_sentence(run):
+def test_nan_gives_a_one_line_error(run):
     finished = run(HERE, "--learning_rate", 1e30, ok=False)
     assert finished.code == 2
     last = finished.output.rstrip().splitlines()[-1]
-    assert "is not a number any more: try a smaller --learning_rate than 1e+30" in last
+    assert "is NaN: try a smaller --learning_rate than 1e+30" in last
     assert not (finished.results / "summary.json").exists()
 
 
@@ -133,14 +133,14 @@ def test_nan_is_one_sentence(run):
     ("flags", "sentence"),
     [
         (("--strategy", "horovod"), "--strategy: "),
-        (("--strategy", "mirrored", "--ps", 1), "--ps: all is in one process here, leave it out"),
+        (("--strategy", "mirrored", "--ps", 1), "--ps: this example runs in one process"),
         (("--strategy", "multi_worker_mirrored", "--ps", 1),
-         "--ps: there is no parameter server here, leave it out"),
+         "--ps: this example has no parameter server"),
         (("--window", 5), "unknown flag --window"),
         (("--ps", 0), "--ps 0: this example needs a parameter server"),
     ],
 )  # fmt: skip
-def test_mistakes_are_one_sentence(run, flags, sentence):
+def test_mistakes_give_a_one_line_error(run, flags, sentence):
     finished = run(HERE, *flags, ok=False)
     assert finished.code == 2
     (line,) = finished.output.strip().splitlines()
@@ -174,7 +174,7 @@ def parameter_server_survives_the_loss_of_each_task(start):
     for job, index in (("worker", 1), ("ps", 0), ("chief", 0)):
         kill_and_see_it_back(where, job, index)
     summary = end_of(process, where)
-    assert 4000 <= summary["global_step"] <= 4010  # a step in flight may be made twice
+    assert 4000 <= summary["global_step"] <= 4010  # a step in flight may repeat
     assert summary["test_accuracy"] > 0.95
     assert {task["job"]: task["restarts"] for task in summary["tasks"]} == {
         "ps": 1, "worker": 1, "chief": 1}  # fmt: skip
@@ -199,7 +199,7 @@ def multi_worker_mirrored_starts_again_when_a_worker_is_lost(start, index):
 
 @pytest.mark.slow("waits until killed tasks are back")
 @pytest.mark.parametrize("strategy", ["multi_worker_mirrored", "parameter_server"])
-def test_without_restarts_it_ends_in_one_sentence(start, strategy):
+def test_without_restarts_it_ends_with_a_one_line_error(start, strategy):
     process, where = start(HERE, "--strategy", strategy, "--steps", 10**8, "--max_restarts", 0)
     reach(where, 100)
     os.kill(task_pid(where, "worker", 1), signal.SIGKILL)

@@ -1,9 +1,9 @@
-"""What travels in a step: from the partition graphs that TensorFlow really ran.
+"""What a step sends, from the partition graphs that TensorFlow really ran.
 
-One transfer each way between a worker and each ps: w~ one way, what is pushed the other way. So the
-update's arithmetic is on the ps, and counting and timing a step sends nothing more.
+One transfer each way between a worker and each ps: w~ one way, the pushed values the other way. So
+the ps does the update's arithmetic, and counting and timing a step send nothing more.
 
-The runs of `test_replay.py` are probed, too: there every other example is looked at.
+`test_replay.py` probes its runs too, which covers all other examples.
 """
 
 import collections
@@ -28,10 +28,10 @@ PROBE = """    if task.index == 0:
 
 
 def probed(example: str, to):
-    """A copy of an example in which worker 0 prints what travels in its second step."""
+    """A copy of an example whose worker 0 prints what its second step sends."""
     source = (ROOT / example / "worker.py").read_text()
     assert source.count(LOOP) == 1
-    # A hook of the script's own sees every step; what it fetches from a ps travels, too.
+    # The script's own hook sees every step; what it fetches from a ps is also sent.
     source = source.replace("hooks=[log_rate]", "hooks=[]")
     return copy_example(example, to, worker=source.replace(LOOP, PROBE + LOOP))
 

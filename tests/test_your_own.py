@@ -1,4 +1,4 @@
-"""Your-Own: what the folder replaces works like the original."""
+"""Your-Own: the folder's replacements work like the originals."""
 
 import json
 import os
@@ -15,7 +15,7 @@ IS_TEST = np.arange(len(ROWS)) % 5 == 0
 
 
 def examples(is_wanted, rows=ROWS, is_test=IS_TEST):
-    """Standardised features and labels of some lines."""
+    """The standardised features and labels of some lines."""
     train = rows[~is_test, :-1]
     x = (rows[is_wanted, :-1] - train.mean(axis=0)) / train.std(axis=0)
     return x, rows[is_wanted, -1].astype(int)
@@ -39,7 +39,7 @@ def checkpoint(folder):
 
 
 def test_dropout_is_on_in_training_and_off_in_evaluation(run):
-    """The evaluation matches the whole network in NumPy; the training loss does not."""
+    """The evaluation matches the full network in NumPy; the training loss does not."""
     finished = run("Your-Own", "--dropout", 0.5)
     summary = finished.summary
     assert summary["flags"]["dropout"] == 0.5
@@ -77,7 +77,7 @@ def test_adam_lives_on_the_ps_and_its_rate_decays(run, more):
         for slot in ("Adam", "Adam_1"):
             assert saved.get_tensor(f"{name}/{slot}").shape == param.shape
             assert saved.get_tensor(f"{name}/{slot}").any()
-    # A power for each update; two updates at the same time may count as one.
+    # One power per update; two simultaneous updates may count as one.
     updates = np.log(saved.get_tensor("beta2_power")) / np.log(0.999)
     assert 900 < updates <= 1002
 
@@ -163,7 +163,7 @@ READ = pytest.mark.slow("the worker finds it, not the launcher: TensorFlow is im
         pytest.param("--batch_size", "0", "--batch_size 0: this example draws batches", marks=READ),
     ],
 )
-def test_a_mistake_ends_in_one_sentence(run, tmp_path, flag, value, words):
+def test_a_mistake_ends_with_a_one_line_error(run, tmp_path, flag, value, words):
     (tmp_path / "words.csv").write_text("a,class\n" + "1,0\n" * 9 + "x,1\n")
     (tmp_path / "half.csv").write_text("a,class\n" + "1,0\n" * 9 + "1,0.5\n")
     (tmp_path / "empty.csv").write_text("")

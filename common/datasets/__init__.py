@@ -1,4 +1,4 @@
-"""The data sets: a module for each kind of source, imported when it is asked for."""
+"""The data sets: one module per kind of source, imported on first use."""
 
 import importlib
 import math
@@ -8,9 +8,9 @@ from common import fail
 
 
 class Description(NamedTuple):
-    """What is known of a data set before it is read."""
+    """What is known about a data set before reading it."""
 
-    example: tuple[int, ...]  # the shape of one
+    example: tuple[int, ...]  # the shape of one example
     classes: int
     size: int  # examples in the training set
 
@@ -31,27 +31,27 @@ def reader(data: str):
 
 
 def is_known(flags) -> bool:
-    """Whether `--data` is ours to read: a known name or an .npz, not a file of the example's."""
+    """Whether this package reads `--data`: a known name or an .npz, not the example's own file."""
     return flags.data in KNOWN or flags.data.endswith(".npz")
 
 
 def describe(flags) -> Description:
-    """Shape, classes and size of `--data`; of an .npz, from its arrays."""
+    """The shape, classes and size of `--data`, for an .npz from its arrays."""
     return KNOWN[flags.data] if flags.data in KNOWN else reader(flags.data).describe(flags.data)
 
 
 def shard(flags, worker: int, workers: int) -> int:
-    """How many examples a worker's shard of `--data` holds; 0 if only the example can tell."""
+    """How many examples a worker's shard of `--data` holds; 0 if only the example knows."""
     return len(range(worker, describe(flags).size, workers)) if is_known(flags) else 0
 
 
 def image(example: tuple[int, ...]) -> tuple[int, int, int]:
-    """Height, width and channels of an example; a flat one is a square picture."""
+    """Height, width and channels of an example; a flat one counts as a square image."""
     if len(example) == 3:
         return example
     if len(example) == 2:
         return (*example, 1)
     side = math.isqrt(math.prod(example))
     if side * side != math.prod(example):
-        fail(f"--model cnn needs images; an example of this data has the shape {list(example)}")
+        fail(f"--model cnn needs images, but this data has examples of shape {list(example)}")
     return side, side, 1

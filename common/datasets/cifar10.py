@@ -14,19 +14,19 @@ from common.launch import faults
 
 ARCHIVE, FOLDER = "cifar-10-binary.tar.gz", "cifar-10-batches-bin"
 FILES = {"train": [f"data_batch_{i}.bin" for i in range(1, 6)], "test": ["test_batch.bin"]}
-RECORD = 1 + 3 * 32 * 32  # bytes: a label, then 1,024 red ones, row by row, green, and blue
+RECORD = 1 + 3 * 32 * 32  # bytes: the label, then 1,024 each of red, green and blue, row by row
 
 
 def folder() -> Path:
-    """Where the extracted files are, or will be."""
+    """The folder for the extracted files."""
     return download.folder("cifar10") / FOLDER
 
 
 def fetch(flags, say=print) -> Path:
-    """Downloads the archive, unless it is here, and extracts it once.
+    """Downloads the archive if it is missing, and extracts it once.
 
     Returns:
-        The folder with the extracted files. It appears when all of them are complete.
+        The folder with the extracted files. It appears once they are all complete.
     """
     target = folder()
     if not target.is_dir():
@@ -38,14 +38,14 @@ def fetch(flags, say=print) -> Path:
 
 
 def extract(archive: Path, target: Path) -> None:
-    """Extracts the images' files, and no others, into the new folder `target`.
+    """Extracts only the files that hold images, into the new folder `target`.
 
     Raises:
-        SystemExit: with one sentence, if the archive is damaged, is not CIFAR-10, or holds a path
-            that leaves its folder; nothing is extracted then.
+        SystemExit: with a one-line error and nothing extracted, if the archive is damaged, is not
+            CIFAR-10, or holds a path outside its folder.
     """
     part = target.with_name(f"{target.name}.part")
-    shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(part, ignore_errors=True)  # left by a killed process
     wanted = {f"{FOLDER}/{name}": part / name for names in FILES.values() for name in names}
     try:
         part.mkdir()
@@ -53,16 +53,16 @@ def extract(archive: Path, target: Path) -> None:
             for member in source:
                 inside = PurePosixPath(member.name)
                 if inside.is_absolute() or ".." in inside.parts or "\\" in member.name:
-                    raise ValueError(f"{member.name!r} leaves the archive's folder")
+                    raise ValueError(f"{member.name!r} is outside the archive's folder")
                 path = wanted.get(str(inside))
                 if path is None:
                     continue
-                if not member.isreg():  # a link could lead anywhere
+                if not member.isreg():  # a link could point anywhere
                     raise ValueError(f"{member.name} is not a file")
                 with open(path, "wb") as out:
                     shutil.copyfileobj(source.extractfile(member), out)
                 if path.stat().st_size != member.size or not member.size or member.size % RECORD:
-                    raise ValueError(f"{member.name} is not made of records of {RECORD} bytes")
+                    raise ValueError(f"{member.name} does not consist of records of {RECORD} bytes")
         missing = [name for name, path in wanted.items() if not path.exists()]
         if missing:
             raise ValueError(f"it lacks {missing[0]}")
@@ -70,8 +70,8 @@ def extract(archive: Path, target: Path) -> None:
     except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error) as error:
         if reason := faults.sentence(error, target.parent):
             fail(reason)
-        why = str(error).partition(":\n")[0]  # tarfile adds a line for each kind of compression
-        fail(f"{archive} cannot be extracted ({why}): remove it, and it is downloaded again")
+        why = str(error).partition(":\n")[0]  # tarfile adds a line per compression format
+        fail(f"{archive} cannot be extracted ({why}): delete it and run again to download it")
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
@@ -83,13 +83,13 @@ def load(flags, part: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def read(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """One file: images [records, 32, 32, 3] and labels [records], bytes.
+    """Reads one file: images [records, 32, 32, 3] and labels [records], bytes.
 
     Raises:
-        SystemExit: with one sentence, if it is damaged.
+        SystemExit: with a one-line error, if the file is damaged.
     """
     content = np.fromfile(path, np.uint8) if path.is_file() else np.empty(0, np.uint8)
     records = content[: len(content) // RECORD * RECORD].reshape(-1, RECORD)
     if not content.size or content.size != records.size or records[:, 0].max() > 9:
-        fail(f"{path} is damaged: remove the folder {path.parent}, and it is extracted again")
+        fail(f"{path} is damaged: delete {path.parent} and run again to extract it")
     return records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), records[:, 0]

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import numpy as np
 
-SEED = 0  # of the order
+SEED = 0  # for the order
 
 
 def load(flags, part: str) -> tuple[np.ndarray, np.ndarray]:
-    """Shuffled once, with `SEED`; of that order every fifth example is the test set.
+    """The digits, shuffled once with `SEED`; then every fifth example belongs to the test set.
 
-    As published the digits come in repeating sequences, so that the shards of eight workers, every
-    eighth example, would hold very different numbers of each class.
+    In the published order the digits come in repeating sequences: the shards of eight workers,
+    every eighth example, would hold very different numbers of each class.
     """
-    # The file of scikit-learn's load_digits: to import that takes longer than to train on it.
+    # The file behind scikit-learn's load_digits, whose import takes longer than training.
     folder = importlib.util.find_spec("sklearn").submodule_search_locations[0]
     table = np.loadtxt(Path(folder, "datasets", "data", "digits.csv.gz"), delimiter=",")
     images, labels = table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(int)

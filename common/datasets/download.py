@@ -1,4 +1,4 @@
-"""Downloads: once, checked, whole or not at all; one that breaks off goes on where it was."""
+"""Downloads files once, verifies them, and resumes interrupted downloads."""
 
 import contextlib
 import fcntl
@@ -15,7 +15,7 @@ from pathlib import Path
 from common import fail
 from common.launch import faults
 
-# name -> (where, {file: (md5 as its publisher gives it, bytes)})
+# name -> (URL, {file: (the publisher's MD5, bytes)})
 SOURCES = {
     "mnist": (
         "https://ossci-datasets.s3.amazonaws.com/mnist",
@@ -40,30 +40,30 @@ SOURCES = {
         {"cifar-10-binary.tar.gz": ("c32a1d4ab5d03f1284b67883e8d87530", 170_052_171)},
     ),
 }
-BLOCK = 1 << 18  # bytes between two looks at the progress
+BLOCK = 1 << 18  # bytes between progress updates
 
 
 def folder(name: str) -> Path:
-    """Where a data set's files are kept: `$DATA_DIR`, or the user's cache."""
+    """The folder for a data set's files, in `$DATA_DIR` or the user's cache."""
     home = os.environ.get("DATA_DIR") or Path.home() / ".cache" / "distributed-tensorflow"
     return Path(home) / name
 
 
 def fetch(name: str, url: str | None = None, say: Callable[[str], None] = print) -> Path:
-    """Makes sure that a data set's files are here; a file appears only when its checksum fits.
+    """Downloads a data set's files if needed; a file appears only once its checksum matches.
 
-    Of several processes on one machine the first downloads, and the others wait for it.
+    If several processes on one machine call this, the first downloads and the others wait.
 
     Args:
         name: a key of `SOURCES`.
         url: a folder to download from instead of the publisher's.
-        say: told what is being downloaded.
+        say: called with what is being downloaded.
 
     Returns:
         The folder that holds the files.
 
     Raises:
-        SystemExit: with one sentence, where a file cannot be had, or is not what it should be.
+        SystemExit: with a one-line error, if a download fails or delivers the wrong file.
     """
     source, files = SOURCES[name]
     target = folder(name)
@@ -81,15 +81,15 @@ def fetch(name: str, url: str | None = None, say: Callable[[str], None] = print)
             if reason := faults.sentence(error, target):
                 fail(reason)
             reason = getattr(error, "reason", None) or error
-            fail(f"cannot download {address} ({reason}): name another source with --data_url, put "
-                 f"the file into {target}, or train on --data digits or --data synthetic, which "
-                 "need no download")  # fmt: skip
+            fail(f"cannot download {address} ({reason}): use another source with --data_url, put "
+                 f"the file into {target}, or use --data digits or --data synthetic, which need no "
+                 "download")  # fmt: skip
     return target
 
 
 @contextlib.contextmanager
 def alone_in(place: Path) -> Iterator[None]:
-    """One process at a time; whoever comes later waits. The lock ends with its process."""
+    """Admits one process at a time; the others wait. The lock ends with its process."""
     lock = os.open(place, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -107,16 +107,16 @@ def _md5(path: Path) -> str:
 
 
 def _download(address: str, path: Path, md5: str, size: int, say) -> None:
-    """One file of `size` bytes, by way of `path.part`, which stays where the transfer breaks off.
+    """Downloads one file of `size` bytes via `path.part`, which survives an interrupted transfer.
 
-    No more than these bytes are read, whatever the server sends.
+    Reads at most one byte more, whatever the server sends.
     """
     part = path.with_name(f"{path.name}.part")
     had = part.stat().st_size if part.exists() else 0
     answer = _open(address, had)
-    if answer.status != 206:  # from the beginning: this server does not continue
+    if answer.status != 206:  # the server cannot resume: start over
         had = 0
-    say(f"downloading {address}" + f", the rest after {had:,} bytes" * bool(had))
+    say(f"downloading {address}" + f", resuming after {had:,} bytes" * bool(had))
     with answer, open(part, "ab" if had else "wb") as out:
         length = answer.headers.get("Content-Length")
         wanted = had + int(length) if length else None
@@ -130,27 +130,27 @@ def _download(address: str, path: Path, md5: str, size: int, say) -> None:
     got = part.stat().st_size
     if got > size:
         part.unlink()
-        fail(f"{address} is not the file it should be (it is larger than {size:,} bytes): name a "
-             "good source with --data_url")  # fmt: skip
+        fail(f"{address} is not the expected file (it is larger than {size:,} bytes): use "
+             "another source with --data_url")  # fmt: skip
     if wanted and got < wanted:
-        fail(f"{address} broke off after {got} of {wanted} bytes: run again, and it goes on there")
+        fail(f"{address} broke off after {got} of {wanted} bytes: run again to resume")
     found = _md5(part)
     if found != md5:
         part.unlink()
-        fail(f"{address} is not the file it should be (its MD5 is {found}, not {md5}): name a "
-             "good source with --data_url")  # fmt: skip
+        fail(f"{address} is not the expected file (its MD5 is {found}, not {md5}): use "
+             "another source with --data_url")  # fmt: skip
     os.replace(part, path)
 
 
 def _open(address: str, had: int) -> http.client.HTTPResponse:
-    """The answer to a request for what comes after the first `had` bytes, or for everything."""
+    """Requests what follows the first `had` bytes, or everything if the server cannot resume."""
     if not had:
         return urllib.request.urlopen(address, timeout=30)
     rest = urllib.request.Request(address, headers={"Range": f"bytes={had}-"})
     try:
         answer = urllib.request.urlopen(rest, timeout=30)
     except urllib.error.HTTPError as error:
-        if error.code != 416:  # there is nothing after them
+        if error.code != 416:  # nothing follows them
             raise
         return _open(address, 0)
     said = answer.headers.get("Content-Range", "")
@@ -162,7 +162,7 @@ def _open(address: str, had: int) -> http.client.HTTPResponse:
 
 @contextlib.contextmanager
 def _progress(had: int, wanted: int | None, say) -> Iterator[Callable[[int], None]]:
-    """A progress bar on a terminal; elsewhere a line every ten seconds."""
+    """Shows a progress bar on a terminal, and elsewhere a line every ten seconds."""
     if sys.stdout.isatty():
         from rich import progress
 

@@ -1,4 +1,4 @@
-"""MNIST, and Fashion-MNIST in the same format."""
+"""MNIST, and Fashion-MNIST, which has the same format."""
 
 import gzip
 from pathlib import Path
@@ -9,12 +9,12 @@ from common.datasets import download
 
 
 def fetch(flags, say=print) -> Path:
-    """Downloads the files, unless they are here; returns their folder."""
+    """Downloads the files if they are missing; returns their folder."""
     return download.fetch(flags.data, flags.data_url, say)
 
 
 def load(flags, part: str) -> tuple[np.ndarray, np.ndarray]:
-    """MNIST's own format: big-endian sizes, then bytes."""
+    """Reads MNIST's own format: big-endian sizes, then bytes."""
     folder = fetch(flags)
     name = "train" if part == "train" else "t10k"
     with gzip.open(folder / f"{name}-images-idx3-ubyte.gz") as file:

@@ -1,4 +1,4 @@
-"""A file of the user's: four arrays that `numpy.savez` wrote."""
+"""The user's own data: four arrays in a file from `numpy.savez`."""
 
 import zipfile
 
@@ -21,10 +21,10 @@ def describe(path: str) -> Description:
 
 
 def read(path: str) -> dict[str, np.ndarray]:
-    """The four arrays of an .npz, checked; a fault ends the process with one sentence."""
+    """Reads and checks the four arrays of an .npz; exits with a one-line error if one is bad."""
     try:
         if not zipfile.is_zipfile(path):
-            raise ValueError("numpy.savez writes one")
+            raise ValueError("write one with numpy.savez")
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except Exception as error:  # zip, pickle, header: NumPy raises many kinds
@@ -35,8 +35,8 @@ def read(path: str) -> dict[str, np.ndarray]:
     for part in ("train", "test"):
         x, labels = arrays[f"x_{part}"], arrays[f"y_{part}"]
         if labels.ndim != 1 or x.ndim < 2 or len(x) != len(labels) or not len(x):
-            fail(f"--data {path}: x_{part} {x.shape} and y_{part} {labels.shape} must be "
-                 "[examples, ...] and [examples], as many of both, one at least")  # fmt: skip
+            fail(f"--data {path}: x_{part} {x.shape} and y_{part} {labels.shape} must have "
+                 "the shapes [n, ...] and [n], with n at least 1")  # fmt: skip
         if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= 2**31:
             fail(f"--data {path}: y_{part} must hold classes 0, 1, 2, ... as integers below 2^31")
         if x.dtype.kind not in "iuf" or not np.isfinite(x).all():
@@ -47,6 +47,6 @@ def read(path: str) -> dict[str, np.ndarray]:
         fail(f"--data {path}: examples of x_train {arrays['x_train'].shape[1:]} and x_test "
              f"{arrays['x_test'].shape[1:]} differ in shape")  # fmt: skip
     if arrays["y_test"].max() > arrays["y_train"].max():
-        fail(f"--data {path}: y_test holds class {arrays['y_test'].max()}, y_train ends at "
+        fail(f"--data {path}: y_test holds class {arrays['y_test'].max()}, but y_train ends at "
              f"{arrays['y_train'].max()}")  # fmt: skip
     return arrays

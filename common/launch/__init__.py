@@ -1,1 +1,1 @@
-"""Behind `run.sh`: starts all tasks on this machine and shows how they get on."""
+"""Behind `run.sh`: starts all tasks on this machine and shows their progress."""

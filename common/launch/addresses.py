@@ -1,4 +1,4 @@
-"""Does a server answer at an address?"""
+"""Checks whether a server listens at an address, and waits until one does."""
 
 import socket
 import time
@@ -7,7 +7,7 @@ from common import fail
 
 
 def answers(address: str, seconds: float = 1.0) -> bool:
-    """Whether somebody accepts connections at `host:port`."""
+    """Whether something accepts connections at `host:port`."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), seconds).close()
@@ -17,7 +17,7 @@ def answers(address: str, seconds: float = 1.0) -> bool:
 
 
 def wait_for(name: str, address: str, timeout: float) -> None:
-    """Tries `address` until it answers; says what it waits for, and gives up after `timeout` s."""
+    """Tries `address` until it answers, and prints what it waits for; fails after `timeout` s."""
     begun = said = time.monotonic()
     while not answers(address):
         now = time.monotonic()
@@ -27,4 +27,4 @@ def wait_for(name: str, address: str, timeout: float) -> None:
         if now - said > 5:
             print(f"waiting for {name} at {address} ...", flush=True)
             said = now
-        time.sleep(0.1)  # nothing could wake us: the other side is not there yet
+        time.sleep(0.1)  # poll: a server that is not up yet cannot notify us

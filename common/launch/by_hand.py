@@ -1,4 +1,4 @@
-"""A task that no launcher started: finds its cluster, checks all flags, and leaves its part."""
+"""For a task started by hand: finds its cluster, checks its flags, writes its `task-*.json`."""
 
 import errno
 import os
@@ -11,10 +11,10 @@ from common.launch import mistakes
 
 
 def find(job: str, hosts: dict[str, list[str]], flags) -> tuple[str, int, dict[str, list[str]]]:
-    """Job, index and hosts of this task: from its flags, else `TF_CONFIG`, else `hosts`.
+    """Returns the task's job, index and hosts: from its flags, else `TF_CONFIG`, else `hosts`.
 
     Raises:
-        SystemExit: with one sentence, if they make no sense.
+        SystemExit: with a one-line error, if they are invalid.
     """
     name, index = job, 0
     said = {key: getattr(flags, f"{key}_hosts") for key in hosts}
@@ -26,7 +26,7 @@ def find(job: str, hosts: dict[str, list[str]], flags) -> tuple[str, int, dict[s
     name = flags.job_name or name
     index = index if flags.task_index is None else flags.task_index
     if name != job:
-        fail(f"this script is the {job}'s, but the task is a {name}: start {name}.py for it")
+        fail(f"this is the {job}'s script, but the task is a {name}: start {name}.py instead")
     everyone = [(key, address) for key, listed in hosts.items() for address in listed]
     for k, (key, address) in enumerate(everyone):
         host, _, port = address.rpartition(":")
@@ -37,15 +37,15 @@ def find(job: str, hosts: dict[str, list[str]], flags) -> tuple[str, int, dict[s
             fail(f"two tasks have the same address {address}: give each its own")
     if index >= len(hosts[name]):
         source = "TF_CONFIG" if flags.task_index is None else "--task_index"
-        fail(f"{source}: there is no {name} {index}, the last one is {len(hosts[name]) - 1}")
+        fail(f"{source}: there is no {name} {index}; the last one is {len(hosts[name]) - 1}")
     return name, index, hosts
 
 
 def check(task, defaults: dict, parser, named: bool) -> None:
-    """Checks flags and port, or ends the process with one sentence; leaves the task's part.
+    """Checks the flags and the port; exits with a one-line error, or writes `task-JOB-INDEX.json`.
 
-    `named`: whether the command line names the results folder. A server without a program has no
-    other results.
+    `named`: whether the command line names a results folder. Without one, a server without a
+    program writes no file.
     """
     mistakes.check(task.flags, defaults, parser)
     if task.hosts:
@@ -60,13 +60,13 @@ def check(task, defaults: dict, parser, named: bool) -> None:
 def warn(what: str) -> None:
     """Says that `what` ("port 2222 is") anybody can use: TensorFlow's servers ask for no password,
     and only `run.sh` gives them a network of their own."""
-    print(f"warning: {what} open on all interfaces of this machine, without authentication: use it "
-          "in a network that you trust", flush=True)  # fmt: skip
+    print(f"warning: {what} open on all interfaces of this machine, without authentication: run "
+          "only on a network that you trust", flush=True)  # fmt: skip
 
 
 def check_free(address: str) -> None:
-    """Ends the process with one sentence if its own port is taken. TensorFlow would share it with
-    another server of its kind, in silence."""
+    """Exits with a one-line error if the port is in use. TensorFlow would silently share it with
+    another TensorFlow server."""
     port = int(address.rpartition(":")[2])
     family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     with socket.socket(family) as probe:
@@ -75,4 +75,4 @@ def check_free(address: str) -> None:
             probe.bind(("", port))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                fail(f"port {port} is taken: end the program that uses it, or choose another port")
+                fail(f"port {port} is in use: stop that program, or choose another port")

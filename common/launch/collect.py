@@ -1,10 +1,10 @@
-"""Puts together what the tasks of a run left: `summary.json`, `curves.png` and the table.
+"""Merges what the tasks of a run wrote into `summary.json`, `curves.png` and the table.
 
     python -m common.collect FOLDER [FOLDER ...]
 
-The folders are the `--results` of all tasks of one run, also of tasks that ran by hand or on
-several machines; if they shared one folder, name that one. The chief's folder (worker 0's, where
-there is no chief) gets the others' events and parts, and the results.
+Name the `--results` folders of all tasks of one run, whether they ran on one machine or several;
+if they shared a folder, name that one. The command copies the other tasks' events and parts into
+the chief's folder (worker 0's if there is no chief), and writes the results there.
 """
 
 import argparse
@@ -23,13 +23,13 @@ OWN = ("results", "checkpoint_dir", "plain", "data", "data_url", "timeout", "max
 
 
 def write(where: Path, scheme: str, flags: dict, tasks: list[dict]) -> None:
-    """Writes `summary.json` and `curves.png` into the folder, and the table onto the screen.
+    """Writes `summary.json` and `curves.png` into the folder, and prints the table.
 
     Args:
-        where: a results folder with the files of all tasks.
+        where: a results folder that holds the files of all tasks.
         scheme, flags, tasks: as for `record.summarise`.
     """
-    from common.launch import plots, screen  # late: importing them takes a while
+    from common.launch import plots, screen  # imported late, since they load slowly
 
     found = record.summarise(where, scheme, flags, tasks)
     plots.curves(where, found)
@@ -39,33 +39,33 @@ def write(where: Path, scheme: str, flags: dict, tasks: list[dict]) -> None:
 
 
 def read_parts(folders: list[Path]) -> dict[tuple[str, int], tuple[Path, dict]]:
-    """Job and index of each task -> its folder and its part.
+    """Returns each task's folder and part, by job and index.
 
     Raises:
-        SystemExit: with one sentence, if a folder holds no part, or parts are of several runs.
+        SystemExit: with a one-line error, if a folder holds no part, or the runs differ.
     """
     parts: dict[tuple[str, int], tuple[Path, dict]] = {}
     for folder in dict.fromkeys(folders):
         paths = sorted(folder.glob("task-*.json"))
         if not paths:
             fail(f"{folder} holds no part of a run (task-JOB-INDEX.json): name the results folders "
-                 "of tasks that ran by hand")  # fmt: skip
+                 "of tasks that you started by hand")  # fmt: skip
         for path in paths:
             try:
                 part = json.loads(path.read_text())
                 who = part["job"], part["index"]
                 whose = part["scheme"], part["hosts"], _common(part), part["started"], part["ended"]
             except (OSError, ValueError, KeyError, TypeError) as error:
-                fail(f"{path} is not what a task leaves ({error!r})")
+                fail(f"{path} is not a task's part ({error!r}): leave its folder out")
             if who in parts and parts[who][1] != part:
                 fail(f"{parts[who][0]} and {folder} both hold the part of {who[0]} {who[1]}: name "
-                     "the folders of one run only")  # fmt: skip
+                     "the folders of only one run")  # fmt: skip
             for other_folder, other in parts.values():
                 *same, started, ended = whose
                 together = (other["ended"] or started) >= started
                 together &= (ended or other["started"]) >= other["started"]
                 if same != [other["scheme"], other["hosts"], _common(other)] or not together:
-                    fail(f"{other_folder} and {folder} hold parts of different runs")
+                    fail(f"{other_folder} and {folder} hold parts of different runs: name only one")
             parts.setdefault(who, (folder, part))
     return parts
 
@@ -75,7 +75,7 @@ def _common(part: dict) -> dict:
 
 
 def main() -> None:
-    """The command. A mistake ends it with one sentence and exit code 2."""
+    """Runs the command. Exits with a one-line error and code 2 on a mistake."""
     how = {"prog": "python -m common.collect", "description": __doc__, "allow_abbrev": False}
     parser = Parser(**how, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", metavar="FOLDER", help="a task's --results")
@@ -85,36 +85,36 @@ def main() -> None:
     else:
         where, run = _by_hand(read_parts(folders))
     if not record.read_evaluations(where):
-        fail(f"{where} holds no evaluation: its task has not got that far")
+        fail(f"{where} holds no evaluation yet: wait until its task has made one")
     write(where, *run)
 
 
 def _by_launcher(folder: Path) -> tuple[str, dict, list[dict]]:
-    """Scheme, flags and tasks of a run of `run.sh`, which knew them all."""
+    """Returns the scheme, flags and tasks of a run that `run.sh` started, as it wrote them."""
     try:
         made = json.loads((folder / "summary.json").read_text())
         return made["scheme"], made["flags"], made["tasks"]
     except (OSError, ValueError, KeyError, TypeError):
         fail(f"{folder} holds no part of a run (task-JOB-INDEX.json, or the summary.json of "
-             "run.sh): name results folders")  # fmt: skip
+             "run.sh): name the results folders of a run")  # fmt: skip
 
 
 def _by_hand(parts: dict) -> tuple[Path, tuple[str, dict, list[dict]]]:
-    """The chief's folder, with the others' files; and scheme, flags and tasks of the run."""
+    """Copies all files to the chief's folder; returns it, and the scheme, flags and tasks."""
     hosts = next(part["hosts"] for _, part in parts.values())
-    client = "chief" if "chief" in hosts else "worker"  # has a program, and so results
+    client = "chief" if "chief" in hosts else "worker"  # has a program, so it has results
     for k in range(len(hosts.get(client, [0]))):
         if (client, k) not in parts:
-            fail(f"the part of {client} {k} is missing: name its results folder, too")
+            fail(f"the part of {client} {k} is missing: name its results folder too")
     where, chief = parts[client, 0]
     if not (where / "parameters.npz").exists():
-        fail(f"{where} has no parameters.npz: {client} 0 has not finished the run")
+        fail(f"{where} has no parameters.npz: {client} 0 has not finished: run it to its end")
     for (job, k), (folder, _) in parts.items():
         for name in (f"task-{job}-{k}.json", f"events-worker-{k}.jsonl"):
             if folder != where and (folder / name).exists():
                 shutil.copy2(folder / name, where / name)
     everyone = [(job, k) for job in JOBS for k in range(len(hosts.get(job, [])))]
-    # Without hosts, threads or towers of the only process are workers.
+    # Without hosts, the workers are threads or towers in one process.
     everyone = everyone or [("worker", k) for k in range(chief["flags"]["workers"])]
     tasks = []
     for job, k in everyone:

@@ -1,4 +1,4 @@
-"""What the words of a command line become, and the sentence where they cannot: for argparse."""
+"""Converters for argparse: turn the text of a flag into a value, or say what it must be."""
 
 import argparse
 import contextlib
@@ -18,9 +18,9 @@ def _checked(kind: type, wanted: str, good):
 
 
 def number(kind: type, wanted: str, good=lambda value: True):
-    """A converter: an int or a finite float that is `good`, which `wanted` says in words."""
+    """Makes a converter to an int or a finite float that is `good`; `wanted` says which are."""
     limit = 2**53 if kind is int else math.inf
-    return _checked(kind, wanted, lambda value: abs(value) < limit and good(value))  # nor NaN
+    return _checked(kind, wanted, lambda value: abs(value) < limit and good(value))  # not NaN
 
 
 COUNT = number(int, "a whole number, 1 or more and below 2^31", lambda value: 1 <= value < 2**31)
@@ -32,35 +32,35 @@ BELOW_ONE = number(float, "0 or more and below 1", lambda value: 0 <= value < 1)
 
 
 def listed(convert):
-    """A converter: `0.1,0.2` -> [0.1, 0.2]."""
+    """Makes a converter for lists: `0.1,0.2` -> [0.1, 0.2]."""
     return lambda text: [convert(part) for part in text.split(",")]
 
 
 def choice(known: tuple[str, ...]):
-    """A converter: one of the known words."""
+    """Makes a converter that accepts the known words."""
     return _checked(str, f"one of {', '.join(known)}", known.__contains__)
 
 
 def delays(text: str) -> dict[int, float]:
-    """`0:0.1,2:0.5` -> {0: 0.1, 2: 0.5}: seconds that a worker sleeps in every step."""
+    """`0:0.1,2:0.5` -> {0: 0.1, 2: 0.5}: seconds that each worker sleeps in every step."""
     found = re.findall(r"(\d+):(\d+(?:\.\d*)?|\.\d+)(?:,|$)", text)
     if ",".join(":".join(pair) for pair in found) != text or not found:
-        raise argparse.ArgumentTypeError(f"must read K:SECONDS[,K:SECONDS], not {text!r}")
+        raise argparse.ArgumentTypeError(f"must have the form K:SECONDS[,K:SECONDS], not {text!r}")
     return {int(worker): float(seconds) for worker, seconds in found}
 
 
 def dataset(known: tuple[str, ...], suffix: str = ".npz"):
-    """A converter: one of the known names, or the path of a file with this suffix."""
+    """Makes a converter that accepts the known names, and paths with this suffix."""
     names = f"one of {', '.join(known)} or " if known else ""
     return _checked(lambda text: text if text in known else path(text), f"{names}PATH{suffix}",
                     lambda value: value in known or value.endswith(suffix))  # fmt: skip
 
 
 def path(text: str) -> str:
-    """Made absolute here, so that tasks may run in any directory."""
+    """Makes a path absolute, so that tasks can run in any directory."""
     found = str(Path(text).absolute())
     if not text:
         raise argparse.ArgumentTypeError("must be a path, not ''")
-    if not found.isprintable():  # nor are bytes that are not UTF-8
-        raise argparse.ArgumentTypeError(f"must be a path in readable UTF-8, not {found!r}")
+    if not found.isprintable():  # bytes that are not UTF-8 are not printable either
+        raise argparse.ArgumentTypeError(f"must be a path of printable UTF-8, not {found!r}")
     return found

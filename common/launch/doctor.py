@@ -1,9 +1,9 @@
-"""Checks this machine, and says how to fix what is wrong: `python -m common.doctor`.
+"""Checks this machine and says how to fix any problem: `python -m common.doctor`.
 
 Every check prints one line, `[OK]   what there is` or `[FAIL] what is wrong -> how to fix it`.
 """
 
-from __future__ import annotations  # so that an older Python can say that it is too old
+from __future__ import annotations  # an older Python must get as far as saying that it is too old
 
 import contextlib
 import functools
@@ -24,22 +24,22 @@ PACKAGES = ("numpy", "scikit-learn", "matplotlib", "rich", "tensorboard", "jupyt
             "papermill", "pytest", "ruff")  # fmt: skip
 PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 CGROUP, SYSCTL = Path("/sys/fs/cgroup"), Path("/proc/sys")
-INSTALL = f"install what the examples are tested with: {sys.executable} -m pip install -r {PINS}"
-# Linux settings that may forbid private networks: the value that does, and one that does not.
+INSTALL = f"install the tested versions: {sys.executable} -m pip install -r {PINS}"
+# Linux settings that can forbid private networks: the value that forbids, one that allows.
 FORBIDDING = {
-    "kernel/apparmor_restrict_unprivileged_userns": ("1", "0"),  # of Ubuntu 24.04
+    "kernel/apparmor_restrict_unprivileged_userns": ("1", "0"),  # Ubuntu 24.04
     "user/max_user_namespaces": ("0", "10000"),
 }
 
 
 class Problem(Exception):
-    """What is wrong, and how to fix it: one clear sentence each."""
+    """Holds what is wrong and how to fix it, a short sentence each."""
 
 
 def python() -> str:
     found = "Python {}.{}.{}".format(*sys.version_info)
     if not RIGHT:
-        raise Problem(f"{found}, so nothing else was checked", "use Python 3.10 to 3.13")
+        raise Problem(f"{found}; nothing else was checked", "use Python 3.10 to 3.13")
     return found
 
 
@@ -47,7 +47,7 @@ def _tested(name: str):
     """The tested versions of a package: pyproject.toml's range, or else the pin."""
     from packaging.requirements import Requirement
 
-    project = ROOT / "pyproject.toml"  # missing where an example was copied elsewhere
+    project = ROOT / "pyproject.toml"  # missing if an example was copied elsewhere
     ranges = re.findall(rf'"({name}[<>=].*?)"', project.read_text()) if project.exists() else []
     pins = re.findall(rf"^{name}==[^\\\n]*", PINS.read_text(), re.MULTILINE)
     wanted = map(Requirement, ranges or pins)
@@ -61,7 +61,7 @@ def packages(names: tuple[str, ...] = PACKAGES) -> str:
             version = importlib.metadata.version(name)
             found.append(f"{name} {version}")
             if not _tested(name).contains(version):
-                wrong.append(f"{name} is {version}, but {_tested(name)} is tested")
+                wrong.append(f"{name} is {version}, but {_tested(name)} was tested")
         except importlib.metadata.PackageNotFoundError:
             wrong.append(f"{name} is missing")
     if wrong:
@@ -70,11 +70,11 @@ def packages(names: tuple[str, ...] = PACKAGES) -> str:
 
 
 def try_tensorflow() -> None:
-    """Prints JSON for each thing that works; starts two servers, as one alone needs no network."""
+    """Prints JSON for each thing that works; starts two servers, since one uses no network."""
     from common.launch import network
 
     private = network.choose("auto", lambda warning: None) == "private"
-    from common.cluster import cores, tf  # only now: it starts threads, and unsets the proxies
+    from common.cluster import cores, tf  # late: it starts threads and unsets the proxies
 
     gpus = len(tf.config.list_physical_devices("GPU"))
     print(json.dumps({"cores": cores(), "gpus": gpus}), flush=True)
@@ -87,7 +87,7 @@ def try_tensorflow() -> None:
 
 @functools.lru_cache
 def _trial() -> dict:
-    """What `try_tensorflow` prints in a separate process; `end` is its last line."""
+    """What `try_tensorflow` prints in a separate process; `end` is how that process ended."""
     command = [sys.executable, "-c", "from common.launch import doctor; doctor.try_tensorflow()"]
     try:
         child = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60)
@@ -104,20 +104,20 @@ def tensorflow() -> str:
     text, facts = packages(("tensorflow",)), _trial()
     if "cores" not in facts:
         raise Problem(f"TensorFlow cannot be imported: {facts['end']}", INSTALL)
-    return "{0}; processor cores: {cores}, GPUs that it sees: {gpus}".format(text, **facts)
+    return "{0}; processor cores: {cores}, visible GPUs: {gpus}".format(text, **facts)
 
 
 def server() -> str:
-    facts, cure = _trial(), "first fix the import of TensorFlow"
+    facts, cure = _trial(), "fix the import of TensorFlow first"
     if facts.get("answer") == 7:
-        return "two servers start, and one computes for a session on the other through grpc://"
+        return "two servers start, and a session on one computes on the other through grpc://"
     if "cores" in facts:
         cure = "make sure that localhost is 127.0.0.1 and that no firewall blocks it"
     raise Problem(f"no TensorFlow server answers here: {facts['end']}", cure)
 
 
 def _holder(port: int) -> str:
-    with contextlib.suppress(Exception):  # some systems tell only root, some tell nobody
+    with contextlib.suppress(Exception):  # some systems tell only root, others tell nobody
         import psutil
 
         pids = {c.laddr.port: c.pid for c in psutil.net_connections("tcp") if c.status == "LISTEN"}
@@ -128,7 +128,7 @@ def _holder(port: int) -> str:
 def ports() -> str:
     from common.launch import network
 
-    for port in (2222, 2223, 2224):  # of tasks that are started by hand
+    for port in (2222, 2223, 2224):  # the default ports of tasks started by hand
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as TensorFlow does
             try:
@@ -150,23 +150,23 @@ def isolation() -> str:
 
     if not (why := network.can_be_private()):
         slow = network.can_be_private(100)
-        link = f"no --link_mbit ({slow})" if slow else "with a slow link, if you like (--link_mbit)"
-        return f"a run's servers have a private network: nobody else can reach them; {link}"
+        link = f"does not work here ({slow})" if slow else "can slow it down"
+        return f"runs get a private network, which nobody else can reach; --link_mbit {link}"
     cures = [
         f"sudo sysctl {name.replace('/', '.')}={good}"
         for name, (bad, good) in FORBIDDING.items()
         if (SYSCTL / name).is_file() and (SYSCTL / name).read_text().strip() == bad
     ]
     cures.append("use a network that you trust, and start runs with --network host")
-    risk = "anyone who reaches a run's servers, on any interface, runs code and reads files as you"
-    raise Problem(f"there is no private network ({why}): {risk}", ", or ".join(cures))
+    risk = "anyone who reaches a run's servers on any interface can run code and read files as you"
+    raise Problem(f"this system allows no private network ({why}): {risk}", ", or ".join(cures))
 
 
 def disk() -> str:
     free = shutil.disk_usage(ROOT).free / 1e9
     if free < 1:
-        raise Problem(f"{free:.1f} GB are free in {ROOT}", "make room: results need up to 1 GB")
-    return f"{free:.0f} GB are free in {ROOT}"
+        raise Problem(f"{free:.1f} GB free in {ROOT}", "free some space: results need up to 1 GB")
+    return f"{free:.0f} GB free in {ROOT}"
 
 
 def memory() -> str:
@@ -176,7 +176,7 @@ def memory() -> str:
     with contextlib.suppress(OSError, ValueError, AttributeError):  # no limit reads "max"
         used = re.search(r"^anon (\d+)$", (CGROUP / "memory.stat").read_text(), re.MULTILINE)
         free = min(free, int((CGROUP / "memory.max").read_text()) - int(used[1]))
-    text = f"{free / 1e9:.1f} GB of memory are free"
+    text = f"{free / 1e9:.1f} GB of memory free"
     if free < 3e9:
         raise Problem(text, "close other programs: each task takes about 1 GB, and a run has three")
     return text

@@ -1,4 +1,4 @@
-"""What an example says of itself, read without running it."""
+"""Reads what an example declares about itself, without running it."""
 
 import ast
 import re
@@ -8,16 +8,16 @@ from common import fail
 
 
 def main_script(folder: Path) -> Path:
-    """The script with the program: chief.py where one task has it, else worker.py or train.py."""
+    """The script with the training loop: chief.py if there is one, else worker.py or train.py."""
     for name in ("chief.py", "worker.py", "train.py"):
         if (folder / name).is_file():
             return folder / name
-    fail(f"{folder} has neither chief.py, worker.py nor train.py: it is not an example folder")
+    fail(f"{folder} is not an example folder: it has no chief.py, worker.py or train.py")
 
 
 def chosen_script(folder: Path, flags, defaults: dict) -> Path:
-    """A flag may choose another script of the folder: `--mode towers` towers.py, if `DEFAULTS`
-    lists the words of `mode`; `--threads N` threads.py."""
+    """The script to run, which a flag can choose: `--mode towers` selects towers.py, if `DEFAULTS`
+    lists the choices of `mode`; `--threads N` selects threads.py."""
     own = [name for name, default in defaults.items() if isinstance(default, tuple)]
     words = [getattr(flags, name) for name in own if name not in ("data", "model")]
     if getattr(flags, "threads", None):
@@ -27,7 +27,7 @@ def chosen_script(folder: Path, flags, defaults: dict) -> Path:
 
 
 def job_of(script: Path) -> str:
-    """`worker` or `chief`: what the script says itself, where it asks who it is."""
+    """`worker` or `chief`: what the script passes to `Task.from_flags`."""
     found = re.search(r'Task\.from_flags\("(\w+)"', script.read_text(encoding="utf-8"))
     return found[1] if found else "worker"
 
@@ -42,11 +42,11 @@ def example_of(script: Path) -> tuple[dict, str]:
             except ValueError:
                 break
             return defaults, ast.get_docstring(tree) or ""
-    fail(f"{script} has no DEFAULTS = {{...}} of literal values: copy that line from an example")
+    fail(f"{script} has no line DEFAULTS = {{...}} of literals: copy it from an example")
 
 
 def same_defaults(shown: dict, script: Path) -> dict:
-    """The script's own, which must be those that `--help` shows, of the main script."""
+    """The script's `DEFAULTS`, which must equal the main script's: `--help` shows those."""
     own, _ = example_of(script)
     words = {name for name, default in shown.items() if isinstance(default, tuple)}
     for name in sorted((shown.keys() | own.keys()) - {"workers", "ps", "threads"} - words):

@@ -1,4 +1,4 @@
-"""What this machine lacks, as one sentence: room on a disk, memory, a directory to work in."""
+"""Says in one line what this machine lacks: disk space, memory, or a current directory."""
 
 import errno
 import os
@@ -8,21 +8,21 @@ from pathlib import Path
 from common.training import results
 
 FULL = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT)))
-# What TensorFlow, NumPy, Python and the C library say.
+# How TensorFlow, NumPy, Python and the C library report it.
 NO_MEMORY = (
     "OOM when allocating", "Unable to allocate", "annot allocate memory", "bad_alloc", "mmap error",
     "pthread_create", "can't start new thread", "failed to map segment",
 )  # fmt: skip
 MORE_MEMORY = (
-    "there is not enough memory: use fewer tasks, a smaller network or smaller batches, or raise "
+    "not enough memory: use fewer tasks, a smaller network or smaller batches, or raise "
     "the limit (ulimit -v)"
 )
 
 
 def sentence(error: BaseException | None, cache: str | Path = "") -> str:
-    """Why an exception ends this process; nothing if the machine is not to blame.
+    """The one-line error for an exception; empty if the machine is not to blame.
 
-    `cache` is a folder for downloads, where one was being written.
+    `cache` is the folder of downloads, if one was being written.
     """
     while isinstance(error, Exception):
         number, text = getattr(error, "errno", None), str(error)
@@ -37,7 +37,7 @@ def sentence(error: BaseException | None, cache: str | Path = "") -> str:
 
 
 def full_disk(cache: str | Path = "") -> str:
-    """Names the folder on the fullest disk that this process writes to."""
+    """The error for a full disk; of the folders written to, names the one with least space."""
     if cache:
         return f"the disk is full: make room in {cache}, or set DATA_DIR to another folder"
 
@@ -45,16 +45,16 @@ def full_disk(cache: str | Path = "") -> str:
         return shutil.disk_usage(folder).free if os.path.isdir(folder) else 0
 
     folder = min(results.written, key=free, default=os.curdir)
-    return f"the disk is full: make room in {folder}, or name another --results"
+    return f"the disk is full: make room in {folder}, or use another --results"
 
 
 def in_words(text: str) -> bool:
-    """Whether a text, such as a log, says that there was too little memory."""
+    """Whether a text, such as a log, reports a lack of memory."""
     return any(why in text for why in NO_MEMORY)
 
 
 def no_directory() -> str:
-    """A sentence, if somebody deleted the directory in which this process was started."""
+    """The error if the current directory was deleted, else an empty string."""
     try:
         os.getcwd()
     except FileNotFoundError:

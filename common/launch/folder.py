@@ -1,4 +1,4 @@
-"""The results folder of a run: a new one, or that of a run to continue, which keeps its files."""
+"""The results folder of a run: a new one, or that of an earlier run to continue."""
 
 import fcntl
 import json
@@ -12,22 +12,22 @@ from common.training import results
 
 
 class Folder:
-    """The folder of `--results`, which no other run can use until this process ends."""
+    """The `--results` folder, locked against other runs until this process ends."""
 
     def __init__(self, options):
-        """Makes it, and that of `--checkpoint_dir`.
+        """Creates it and the `--checkpoint_dir` folder.
 
         Raises:
-            SystemExit: with one sentence, if one of them cannot be written, is in use, or if the
-                results are not those of a run that the checkpoints continue.
+            SystemExit: with a one-line error, if one of them is not writable or is in use, or if
+                the folder holds results but no checkpoint to continue from.
         """
         options.checkpoint_dir = options.checkpoint_dir or f"{options.results}/checkpoints"
         self.path, checkpoints = Path(options.results), Path(options.checkpoint_dir)
         files = [path.name for path in self.path.glob("*") if not path.is_dir()]
         goes_on = any(checkpoints.glob("*.index")) and "launches.jsonl" in files
         if files and not goes_on:
-            fail(f"--results {self.path} holds {min(files)}, but no checkpoint of its run to "
-                 "continue from: name another folder")  # fmt: skip
+            fail(f"--results {self.path} already holds {min(files)}, and no checkpoint to "
+                 "continue from: use another folder")  # fmt: skip
         try:
             results.create(self.path / "logs")
             results.create(checkpoints, "--checkpoint_dir")
@@ -35,16 +35,16 @@ class Folder:
             self.discard()
             raise
         for path in dict.fromkeys([self.path.resolve(), checkpoints.resolve()]):
-            try:  # open until this process ends; a lock on the folder itself leaves no file
+            try:  # held until this process ends; a lock on the folder itself leaves no file behind
                 fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                fail(f"another run is using {path}: wait for its end, or name another folder")
-            except OSError:  # this file system has no locks
+                fail(f"another run is using {path}: wait until it ends, or use another folder")
+            except OSError:  # the file system has no locks
                 pass
         with open(self.path / "launches.jsonl", "a", encoding="utf-8") as file:
             file.write(json.dumps({"time": time.time(), "flags": vars(options)}) + "\n")
         self._earlier = self._written()
-        # What was there is not shown again.
+        # The screen skips what was there before.
         self.sizes = {path: path.stat().st_size for path in self.path.rglob("*.*")}
 
     def _written(self) -> int | None:
@@ -52,12 +52,12 @@ class Folder:
         return path.stat().st_mtime_ns if path.exists() else None
 
     def are_written(self) -> bool:
-        """Whether `parameters.npz`, the last file, is there: no task has work to do any more."""
+        """Whether this run has written `parameters.npz`, its last file: then all work is done."""
         return self._written() != self._earlier
 
     def discard(self, sentence: str = "") -> None:
-        """Removes the folders that this process made, unless a step was noted there, or the
-        sentence sends the user to a log."""
+        """Removes the folders that this process created, unless they hold a step's events, or the
+        sentence refers the user to a log."""
         events = self.path.glob("events-worker-*.jsonl")
         if " log" not in sentence and not any(path.stat().st_size for path in events):
             for folder in results.made:

@@ -1,11 +1,11 @@
-"""How many GPUs there are, found without importing TensorFlow."""
+"""Counts the GPUs without importing TensorFlow."""
 
 import os
 import subprocess
 
 
 def count() -> int:
-    """The NVIDIA GPUs that a process started now may use, as `CUDA_VISIBLE_DEVICES` allows."""
+    """The number of NVIDIA GPUs that `CUDA_VISIBLE_DEVICES` lets a new process use."""
     try:
         done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):

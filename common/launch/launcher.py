@@ -18,15 +18,15 @@ from common.training.results import now
 
 
 class Stopped(BaseException):
-    """A signal asks the launcher to stop; `except Exception` in a library does not catch it."""
+    """A signal told the launcher to stop. A library's `except Exception` does not catch this."""
 
 
 class Failed(Exception):
-    """The run cannot be completed. Holds the last message on the screen and the exit code."""
+    """The run cannot be completed. Holds the final message and the exit code."""
 
 
 def main(arguments: list[str]) -> int:
-    """Runs an example. Returns the exit code: 0 when every worker finished and all is written."""
+    """Runs an example. Returns the exit code: 0 if all workers finished and all is written."""
 
     def stop(number, frame):
         raise Stopped(signal.Signals(number))
@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> int:
 
 
 def checked(arguments: list[str]) -> "Run":
-    """Checks everything before any task starts, and before a folder is made."""
+    """Checks everything before it starts a task or creates a folder."""
     folder = Path(arguments[0]).resolve()
     defaults, description = example_of(main_script(folder))
     parser = flags.parser(defaults, f"{description}\n\nbash {folder.name}/run.sh [flags]", folder)
@@ -73,7 +73,7 @@ def checked(arguments: list[str]) -> "Run":
 
 
 class Run:
-    """One run: its processes from the first start to the last line."""
+    """One run, from the start of its processes to the final table."""
 
     def __init__(self, folder: Path, script: Path, options, arguments: list[str], private: bool):
         self.options, self.folder, self.results = options, folder, Folder(options)
@@ -114,13 +114,13 @@ class Run:
         }
 
     def train(self) -> None:
-        """From the first start until every process is gone, whatever happens in between."""
+        """Starts all tasks, watches them, and leaves no process behind, whatever happens."""
         self.group = Group()
         try:
             self.deadline = time.monotonic() + self.options.timeout
             for task in self.tasks:
                 self.group.start(task, self.env)
-            from common.launch import screen  # after the tasks: importing it takes a while
+            from common.launch import screen  # after the tasks, since it loads slowly
 
             with screen.Screen(self.results, self.options, self.title) as shown:
                 self._watch(shown)
@@ -131,7 +131,7 @@ class Run:
                 signal.signal(number, handler)
 
     def _watch(self, shown) -> None:
-        """Returns when all tasks have ended well; raises `Failed` when the run cannot."""
+        """Returns when all tasks have succeeded; raises `Failed` if the run cannot succeed."""
         while any(task.exit_code is None for task in self.tasks):
             self.meter.note()
             if time.monotonic() > self.deadline:
@@ -144,14 +144,14 @@ class Run:
                 shown.update()
                 for task in self.tasks:
                     if task.exit_code is None and task.stands_still():
-                        shown.say(f"{task.name} has stood still for 10 s: a signal stopped it, "
-                                  f"kill -CONT {task.popen.pid} lets it go on")  # fmt: skip
+                        shown.say(f"{task.name} has been suspended for 10 s: resume it "
+                                  f"with kill -CONT {task.popen.pid}")  # fmt: skip
                 continue
             task.exit_code = code
             if code == 0 or (code < 0 and self.results.are_written()):
                 if code < 0 or self._clients_left():
-                    # A server ends when all clients have left it. One that was restarted after
-                    # that, or that a killed client never left, would wait for ever.
+                    # A server ends when all clients have left it. One that restarted after that,
+                    # or that a killed client never left, would wait forever.
                     self.deadline = min(self.deadline, time.monotonic() + 5)
                 continue
             if sentence := task.sentence():
@@ -176,15 +176,15 @@ class Run:
 
     def _timed_out(self) -> str:
         logs = self.where / "logs"
-        after = f"error: after --timeout {self.options.timeout:g} s"
+        after = f"error: timed out after {self.options.timeout:g} s (--timeout):"
         for task, address in zip(self.tasks, self.hosts, strict=True):
             if len(self.tasks) > 1 and task.exit_code is None and not addresses.answers(address):
                 log = record.shown(task.log)
-                return f"{after} {task.name} had not come up at {address}; see {log}"
-        return f"{after} the run had not finished: give it more time, or see {record.shown(logs)}"
+                return f"{after} {task.name} never answered at {address}; see {log}"
+        return f"{after} the run is not finished; give it more time, or see {record.shown(logs)}"
 
     def write(self) -> None:
-        """summary.json and curves.png, from what the tasks left; then the screen's last lines."""
+        """Writes summary.json and curves.png from what the tasks wrote, and prints the table."""
         self.meter.note()
         tasks = [
             {"job": t.job, "index": i, "exit_code": t.exit_code, "restarts": t.restarts}

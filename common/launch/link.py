@@ -1,9 +1,9 @@
-"""The link of a run's private network: what it carries, and how fast it is with `--link_mbit`.
+"""The link of a run's private network: counts its bytes, and limits its speed (`--link_mbit`).
 
-Everything that tasks send each other passes the network's loopback. A token bucket filter there,
-one of the kernel's queueing disciplines, makes it as slow as a link between machines. This module
-asks the kernel for it with a netlink message: the program `tc` may be missing, and without root it
-would not inherit the right to change the network.
+All traffic between tasks passes through the loopback device of their network. A token bucket
+filter, one of the kernel's queueing disciplines, makes it as slow as a link between machines. This
+module sets it with a netlink message, not with `tc`: that program may be missing, and without root
+it would not inherit the right to change the network.
 """
 
 import fcntl
@@ -16,23 +16,23 @@ import time
 from pathlib import Path
 
 _SET_MTU = 0x8922  # linux/sockios.h
-MTU = 1500  # bytes in a packet, as on an Ethernet; the loopback's own are 65,536
+MTU = 1500  # bytes per packet, as on Ethernet; the loopback's default is 65,536
 # linux/rtnetlink.h, linux/netlink.h, linux/pkt_sched.h
 _NEW_QDISC, _REQUEST_ACK_REPLACE_CREATE, _ROOT = 36, 0x1 | 0x4 | 0x100 | 0x400, 0xFFFFFFFF
 _KIND, _OPTIONS, _PARAMETERS, _RATE64, _BURST, _ETHERNET = 1, 2, 1, 4, 6, 1
 
 
 def limit(mbit: float) -> None:
-    """Gives this process's network, a private one, a link of so many Mbit/s.
+    """Limits this process's private network to `mbit` Mbit/s.
 
-    All tasks share it, in both directions. Packets wait in a queue of 0.4 s of the link. A packet
-    that finds it full is lost, and TCP sends it again.
+    All tasks share the link, in both directions. Its queue holds 0.4 s of traffic; the kernel drops
+    packets when it is full, and TCP resends them.
 
     Raises:
-        OSError: where the kernel has no token bucket filter.
+        OSError: if the kernel has no token bucket filter.
     """
     rate = max(1, round(mbit * 1e6 / 8))  # bytes per second
-    burst = max(2 * MTU, rate // 200)  # after a pause, 5 ms of the link pass at once
+    burst = max(2 * MTU, rate // 200)  # after a pause, 5 ms of traffic pass at once
     queue = max(20 * MTU, int(0.4 * rate)) + burst
     with socket.socket() as any_socket:
         fcntl.ioctl(any_socket, _SET_MTU, struct.pack("16si", b"lo", MTU))
@@ -40,7 +40,7 @@ def limit(mbit: float) -> None:
     def attribute(kind: int, data: bytes) -> bytes:
         return struct.pack("HH", 4 + len(data), kind) + data + bytes(-len(data) % 4)
 
-    # A rate of 12 bytes, which only says Ethernet here; no peak rate; the queue; two that follow.
+    # struct tc_tbf_qopt: rate (here only: Ethernet), no peak rate, queue, two unused fields.
     parameters = struct.pack("xB10x12xI8x", _ETHERNET, min(queue, 2**32 - 1))
     options = attribute(_PARAMETERS, parameters) + attribute(_RATE64, struct.pack("Q", rate))
     options += attribute(_BURST, struct.pack("I", min(burst, 2**32 - 1)))
@@ -55,16 +55,16 @@ def limit(mbit: float) -> None:
 
 
 def bytes_sent() -> int:
-    """What this process's loopback has carried so far, headers and acknowledgements included."""
+    """Bytes that this process's loopback has sent, headers and acknowledgements included."""
     text = Path("/proc/self/net/dev").read_text()
     return int(re.search(r"^ *lo:(?: *\d+){8} *(\d+)", text, re.M)[1])
 
 
 class Meter:
-    """Writes into `network.jsonl` what the link has carried so far, every 0.2 s or so."""
+    """Appends the number of bytes sent so far to `network.jsonl`, about every 0.2 s."""
 
     def __init__(self, folder: Path, private: bool):
-        """Notes nothing if the network is not `private`: others use it, too."""
+        """Does nothing unless the network is `private`: other programs use a shared one too."""
         self._path, self._private = folder / "network.jsonl", private
 
     def note(self) -> None:

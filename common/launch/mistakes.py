@@ -1,4 +1,4 @@
-"""Mistakes on the command line that no single flag shows: what does not fit together."""
+"""Finds flags that are valid alone but do not fit the example, or each other."""
 
 import argparse
 from pathlib import Path
@@ -7,39 +7,39 @@ from common.flags import DOWNLOADED, IF_NAMED, Parser
 
 
 def check(flags: argparse.Namespace, defaults: dict, parse: Parser) -> None:
-    """Ends the process with one sentence if flags do not fit the example, or each other.
+    """Exits with a one-line error if flags do not fit the example, or each other.
 
     Args:
-        flags: complete.
-        defaults: the example's.
-        parse: knows which flags were given.
+        flags: the command line, completed.
+        defaults: the example's `DEFAULTS`.
+        parse: the parser, which knows the flags that were given.
     """
     ps = defaults.get("ps", 1)
     if not ps:
         known = {"--ps", "--ps_hosts", *([] if ps is None else ["--worker_hosts"])}
         known |= {"--workers"} if getattr(flags, "threads", None) else set()
         for flag in sorted(parse.given & known):
-            what = "there is no parameter server" if ps is None else "all is in one process"
-            parse.error(f"{flag}: {what} here, leave it out")
+            what = "has no parameter server" if ps is None else "runs in one process"
+            parse.error(f"{flag}: this example {what}; leave it out")
     if defaults.get("workers", 2) == 1 and flags.workers != 1:
         parse.error(f"--workers {flags.workers}: this example has one worker; HogWild has many")
     if ps and flags.ps == 0:
         parse.error("--ps 0: this example needs a parameter server")
     if getattr(flags, "backup_workers", 0) >= flags.workers:
-        parse.error(f"--backup_workers {flags.backup_workers}: must be below --workers, "
-                    f"{flags.workers}, or an update would hold no gradient")  # fmt: skip
+        parse.error(f"--backup_workers {flags.backup_workers}: must be below --workers "
+                    f"{flags.workers}, or an update would contain no gradient")  # fmt: skip
     if len(getattr(flags, "learning_rates", range(flags.workers))) != flags.workers:
-        parse.error(f"--learning_rates: {len(flags.learning_rates)} of them for --workers "
+        parse.error(f"--learning_rates: got {len(flags.learning_rates)} for --workers "
                     f"{flags.workers}; give one for each")  # fmt: skip
     none = {f"--{name}" for name, default in defaults.items() if default is None} - {"--workers"}
     for flag in sorted(parse.given & none - {f"--{name}" for name in IF_NAMED}):
-        parse.error(f"{flag}: this example has no use for it, leave it out")
+        parse.error(f"{flag}: this example does not use it; leave it out")
     for worker in flags.delay or {}:
         if worker >= flags.workers:
             parse.error(f"--delay {worker}:...: the last worker is {flags.workers - 1}")
     if flags.link_mbit and flags.network == "host":
-        parse.error("--link_mbit: only a private network has its own link, leave --network out")
+        parse.error("--link_mbit: needs a private network; leave --network out")
     if Path(flags.data).suffix and not Path(flags.data).is_file():  # names have no suffix
         parse.error(f"--data: there is no file {flags.data}")
     if flags.data_url and flags.data not in DOWNLOADED:
-        parse.error(f"--data_url: {flags.data} is not downloaded, leave the flag out")
+        parse.error(f"--data_url: {flags.data} is not downloaded; leave the flag out")

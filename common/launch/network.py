@@ -28,12 +28,12 @@ def _unshare(what: int) -> None:
 
 
 def _enter(mbit: float | None) -> None:
-    """Moves this process, which must have one thread, into a new network with only localhost; its
-    link carries `mbit` Mbit/s, or what the machine can."""
+    """Moves this process, which must have only one thread, into a new network with only localhost.
+    With `mbit`, its link is limited to that many Mbit/s."""
     uid, gid = os.getuid(), os.getgid()
     try:
         _unshare(_NEW_NET)
-    except PermissionError:  # not root: be the owner of a new user namespace first
+    except PermissionError:  # not root: allowed only in a user namespace that it owns
         _unshare(_NEW_USER | _NEW_NET)
         for name, text in (
             ("uid_map", f"{uid} {uid} 1"), ("setgroups", "deny"), ("gid_map", f"{gid} {gid} 1"),
@@ -49,9 +49,9 @@ def _enter(mbit: float | None) -> None:
 
 
 def can_be_private(mbit: float | None = None) -> str:
-    """Tries it in a child process. Returns why it is not possible, or an empty string.
+    """Tries it in a child process. Returns why it fails, or an empty string.
 
-    With `mbit`: a private network with a link of so many Mbit/s.
+    With `mbit`, tries a private network with a link of that many Mbit/s.
     """
     if sys.platform != "linux":
         return "only Linux has network namespaces"
@@ -73,39 +73,39 @@ def can_be_private(mbit: float | None = None) -> str:
 
 
 def choose(wanted: str, say: Callable[[str], None], mbit: float | None = None) -> str:
-    """Follows `--network`: enters a private network if that is wanted and possible.
+    """Applies `--network`: enters a private network if that is wanted and possible.
 
     Args:
         wanted: `auto`, `private` or `host`.
-        say: called with one line that says what is exposed.
+        say: called with a one-line warning if the servers are exposed.
         mbit: `--link_mbit`, which requires a private network.
 
     Returns:
         `private` or `host`.
 
     Raises:
-        SystemExit: with one sentence, if a private network is required and not possible.
+        SystemExit: with a one-line error, if a private network is required and not possible.
     """
-    why = "as --network host asks" if wanted == "host" else can_be_private(mbit)
+    why = "because of --network host" if wanted == "host" else can_be_private(mbit)
     if not why:
         _enter(mbit)
         return "private"
     if mbit:
-        fail(f"--link_mbit {mbit:g}: there is no private network with such a link here ({why}); "
-             "see python -m common.doctor")  # fmt: skip
+        fail(f"--link_mbit {mbit:g}: this system allows no private network with such a link "
+             f"({why}); see python -m common.doctor")  # fmt: skip
     if wanted == "private":
         fail(f"--network private: this system does not allow it ({why}); see python -m "
              "common.doctor")  # fmt: skip
     say(f"warning: the servers of this run listen on all interfaces of this machine, without "
-        f"authentication ({why}): use it in a network that you trust")  # fmt: skip
+        f"authentication ({why}): run only on a network that you trust")  # fmt: skip
     return "host"
 
 
 def free_ports(count: int, private: bool) -> list[int]:
     """Ports for servers: 2222, 2223, ... in a private network, else random free ones.
 
-    They are below the range that the system uses for outgoing connections, which could otherwise
-    take one before its server starts.
+    Random ports are below the system's range for outgoing connections: otherwise such a connection
+    could take one before its server starts.
     """
     if private:
         return list(range(2222, 2222 + count))

@@ -1,4 +1,4 @@
-"""Figures in one palette: what a run measured, as `curves.png`."""
+"""Draws what a run measured, in one palette: `curves.png` and its parts."""
 
 import itertools
 from pathlib import Path
@@ -14,7 +14,7 @@ from common.training import results
 
 STYLE = Path(__file__).with_name("style.mplstyle")
 PS, NETWORK, WAITING, ACCURACY = "#7b3fa0", "#f2a33a", "#d5d9df", "#1b1f24"
-BELOW = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2)}  # where a legend hides no curve
+BELOW = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2)}  # a legend there hides no curve
 _WORKERS = ("#1f77b4", "#2a9d6f", "#c8553d", "#8c6bb1", "#b08900", "#3aa7b5", "#d6588f", "#6b7280")
 
 
@@ -23,7 +23,7 @@ def worker_colour(index: int) -> str:
 
 
 def smooth(values, width: int) -> np.ndarray:
-    """The mean of the last `width` values, at each of them (fewer at the beginning)."""
+    """The moving average over the last `width` values (over fewer at the start)."""
     sums = np.cumsum(np.concatenate([[0.0], values]))
     ends = np.arange(1, len(values) + 1)
     starts = np.maximum(0, ends - width)
@@ -56,7 +56,7 @@ def curves(folder: Path, summary: dict) -> None:
 
 
 def _position(events: list[list[dict]], unit: str):
-    """A function from an event to its position, in `seconds` since the start or in `updates`."""
+    """Returns a function: event -> its x position, in `seconds` since the start or `updates`."""
     if unit == "updates":
         return lambda event: event["global_step"]
     started = min((record.began(e) for mine in events for e in mine), default=0)
@@ -64,9 +64,9 @@ def _position(events: list[list[dict]], unit: str):
 
 
 def learning(axes, events: list[list[dict]], evaluations: list[dict], unit: str) -> None:
-    """Every worker's training loss and the test accuracy, over `seconds` or `updates`.
+    """Draws each worker's training loss and the test accuracy, over `seconds` or `updates`.
 
-    Where events have a `return`, as in reinforcement learning, it is drawn in place of the loss.
+    If events have a `return`, as in reinforcement learning, draws it in place of the loss.
     """
     position = _position(events, unit)
     what = "return" if any("return" in e for mine in events for e in mine[:1]) else "loss"
@@ -75,7 +75,7 @@ def learning(axes, events: list[list[dict]], evaluations: list[dict], unit: str)
             width = max(1, len(mine) // 50)
             colour = worker_colour(worker)
             axes.plot([], [], color=colour, label=f"{what}, worker {worker}")
-            # A curve for each trial, where a worker trains several networks.
+            # One curve per trial, if a worker trains several networks.
             for _, some in itertools.groupby(mine, lambda e: e.get("trial")):
                 part = list(some)
                 values = smooth([e[what] for e in part], width)
@@ -95,8 +95,8 @@ def learning(axes, events: list[list[dict]], evaluations: list[dict], unit: str)
 
 
 def losses(axes, events: list[list[dict]], unit: str, colour: str, label: str) -> None:
-    """One curve for the training loss of all workers, over `seconds` or mini-`batches`."""
-    batches = max(mine[0]["local_step"] for mine in events if mine)  # of one update
+    """Draws one curve: the training loss of all workers, over `seconds` or mini-`batches`."""
+    batches = max(mine[0]["local_step"] for mine in events if mine)  # per update
     every = sorted((e for mine in events for e in mine), key=lambda e: e["time"])
     position = _position(events, "seconds")
     at = [position(e) if unit == "seconds" else batches * (i + 1) for i, e in enumerate(every)]
@@ -109,8 +109,8 @@ def losses(axes, events: list[list[dict]], unit: str, colour: str, label: str) -
 
 
 def timeline(axes, events: list[list[dict]], cycles: int = 6) -> None:
-    """What every worker does during a few steps in the middle of the run. One that only serves has
-    no events, and no row."""
+    """Draws what each worker does during a few steps in the middle of the run. A worker that only
+    serves has no events, so it gets no row."""
     rows = [k for k, mine in enumerate(events) if mine]
     busy = [events[k] for k in rows]
     if busy:
@@ -145,7 +145,7 @@ def timeline(axes, events: list[list[dict]], cycles: int = 6) -> None:
 
 
 def staleness(axes, measured: dict) -> None:
-    """Histogram: how many updates by others came between a pull and its push."""
+    """Draws a histogram: how many updates by others came between a pull and its push."""
     counts = {int(s): n for s, n in measured["histogram"].items()}
     total = max(1, sum(counts.values()))
     axes.bar(list(counts), [n / total for n in counts.values()], color=PS, width=0.7)
@@ -161,7 +161,7 @@ def staleness(axes, measured: dict) -> None:
 
 
 def contributions(axes, tasks: list[dict]) -> None:
-    """How many gradients of each worker became part of an update, and how many came too late."""
+    """Draws how many gradients of each worker went into updates, and how many came too late."""
     workers = [task for task in tasks if task["job"] == "worker"]
     for k, task in enumerate(workers):
         axes.barh(k, task["contributed"], height=0.6, color=worker_colour(k))
@@ -171,4 +171,4 @@ def contributions(axes, tasks: list[dict]) -> None:
     axes.set_yticks(range(len(workers)), [f"worker {k}" for k in range(len(workers))])
     axes.set_ylim(len(workers) - 0.5, -0.75)
     axes.grid(False, axis="y")
-    axes.set(title="Whose gradients the updates hold", xlabel="gradients")
+    axes.set(title="Gradients in updates, by worker", xlabel="gradients")

@@ -1,4 +1,4 @@
-"""Checks, before any task starts, that packages and data are on this machine and fit the flags."""
+"""Checks packages, memory and data before any task starts; downloads the data."""
 
 import contextlib
 import importlib.util
@@ -13,18 +13,18 @@ from common import datasets, fail
 from common.datasets import download
 from common.launch import faults
 
-TASK = 0.2e9  # bytes of memory that a task takes at least
-COPY = 0.2e6  # bytes, of a copy of a step: --steps_per_execution
-RESERVED = 4 << 30  # bytes of address space that TensorFlow reserves, most of them for its threads
+TASK = 0.2e9  # bytes of memory that a task needs at least
+COPY = 0.2e6  # bytes for each copy of a step (--steps_per_execution)
+RESERVED = 4 << 30  # bytes of address space that TensorFlow reserves, mostly for its threads
 
-# setup.sh makes a sentence of it. A PYTHON of the user's may lack them; importing them takes long.
+# The user's PYTHON may lack these; setup.sh reports it. Importing them to find out is too slow.
 for _package in ("numpy", "tensorflow", "matplotlib", "rich"):
     if importlib.util.find_spec(_package) is None:
         raise ModuleNotFoundError(f"no {_package}", name=_package)
 
 
 def packages(folder: Path) -> None:
-    """Ends the process with one sentence if a script of the folder imports what is not there."""
+    """Exits with a one-line error if a script of the folder imports a missing module."""
     for script in sorted(folder.glob("*.py")):
         text = script.read_text(encoding="utf-8")
         for name in re.findall(r"^(?:import|from(?=.* import )) (\w+)", text, re.M):
@@ -36,7 +36,7 @@ def packages(folder: Path) -> None:
 
 
 def machine(flags) -> None:
-    """Ends the process with one sentence if this machine cannot do what the flags ask for."""
+    """Exits with a one-line error if this machine has too little memory for the flags."""
     if gone := faults.no_directory():
         fail(gone)
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
@@ -48,13 +48,13 @@ def machine(flags) -> None:
         there = min(there, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     needs = memory(flags)
     if needs > there:
-        fail(f"about {needs / 1e9:,.0f} GB of memory are needed, and this machine has "
+        fail(f"this run needs about {needs / 1e9:,.0f} GB of memory, and this machine has "
              f"{there / 1e9:,.0f} GB: choose a smaller --workers, --ps, --threads, --hidden, "
              "--batch_size or --steps_per_execution, or data with fewer classes")  # fmt: skip
 
 
 def memory(flags) -> float:
-    """Bytes that a run takes at least: tasks, parameters on the ps and in each worker, batches."""
+    """Bytes that a run needs at least: tasks, parameters on the ps and each worker, batches."""
     alone = getattr(flags, "threads", None)
     needs = TASK if alone else TASK * (flags.workers + flags.ps)
     needs += COPY * flags.workers * (flags.steps_per_execution or 1)
@@ -72,26 +72,26 @@ def memory(flags) -> float:
 
 
 def fetch(flags, say=print) -> None:
-    """Downloads the data, and extracts it, if that is needed.
+    """Downloads and extracts the data if needed.
 
     Raises:
-        SystemExit: with one sentence, if that fails.
+        SystemExit: with a one-line error, if that fails.
     """
     if flags.data in download.SOURCES:
         datasets.reader(flags.data).fetch(flags, say)
 
 
 def check(flags) -> None:
-    """Checks an .npz, and the size of a shard. An example checks a file of another kind itself.
+    """Checks an .npz, and the size of a shard. An example checks other kinds of files itself.
 
     Raises:
-        SystemExit: with one sentence, if the data does not fit the flags.
+        SystemExit: with a one-line error, if the data does not fit the flags.
     """
     if not datasets.is_known(flags):
         return
     example, _, size = datasets.describe(flags)
     if math.prod(example) == 0:
-        fail(f"--data {flags.data}: an example has the shape {list(example)}")
+        fail(f"--data {flags.data}: examples of shape {list(example)} have no features")
     if flags.model == "cnn":
         datasets.image(example)
     if flags.workers > size:

@@ -1,4 +1,4 @@
-"""The processes of a run: starts and watches them, and leaves none behind, whatever happens."""
+"""Starts and watches the processes of a run, and leaves none behind, whatever happens."""
 
 import contextlib
 import ctypes
@@ -16,15 +16,15 @@ import psutil
 
 from common.launch import faults
 
-# Leads the process group of all tasks. When the launcher ends, for whatever reason, its end of this
-# pipe closes, and the guard kills the group, itself included. On Linux each task also ends with the
-# launcher by itself, should the guard be killed.
+# The guard leads the process group of all tasks. When the launcher ends, for whatever reason, the
+# pipe to the guard closes, and the guard kills the group, itself included. In case somebody kills
+# the guard, Linux also kills each task when the launcher ends.
 _GUARD = "import os, sys; sys.stdin.read(); os.killpg(0, 9)"
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class Process:
-    """One task's process, possibly started several times."""
+    """One task's process, which may be restarted."""
 
     def __init__(self, job: str, index: int, command: list[str], log: Path):
         self.job, self.index, self.command, self.log = job, index, command, log
@@ -52,7 +52,7 @@ class Process:
 
     @staticmethod
     def _end(lines: list[str], first: int) -> int:
-        """The last line of an error's message, which ends before TensorFlow's log lines."""
+        """The index of the last line of an error's message, before TensorFlow's log lines."""
         noise = ("WARNING:", "I0", "W0", "E0", "20")
         end = first
         while end + 1 < len(lines) and not lines[end + 1].startswith(noise):
@@ -60,7 +60,7 @@ class Process:
         return end
 
     def stands_still(self) -> bool:
-        """True once, when a signal has stopped it for 10 s."""
+        """True, but only once, when a signal has suspended it for 10 s."""
         with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
             if psutil.Process(self.popen.pid).status() != psutil.STATUS_STOPPED:
                 self._stopped_at = None
@@ -72,11 +72,11 @@ class Process:
         return False
 
     def sentence(self) -> str:
-        """Why the task cannot go on: it said so itself (exit code 2), or its log shows it."""
+        """The error of a task that cannot go on: its own (exit code 2), or what its log shows."""
         text = self.log.read_text(encoding="utf-8", errors="replace")
         if self.exit_code == 2:
             said = [line for line in text.splitlines(True) if line.startswith("error: ")]
-            # A log that lacks the sentence, or its end, is on a full disk.
+            # If the log lacks that line, or its end, the disk is full.
             whole = said and said[-1].endswith("\n")
             return said[-1].rstrip() if whole else f"error: {faults.full_disk()}"
         if self.exit_code == -signal.SIGABRT and faults.in_words(text):
@@ -98,7 +98,7 @@ class Group:
         )
 
     def start(self, process: Process, env: dict[str, str]) -> None:
-        """Starts or restarts a task; when it ends, `exits` gets it with its exit code."""
+        """Starts or restarts a task; when it ends, `exits` gets the task and its exit code."""
         group, libc = self._guard.pid, ctypes.CDLL(None)
 
         def join():
@@ -123,7 +123,7 @@ class Group:
         self.exits.put((process, popen.wait()))
 
     def kill(self) -> None:
-        """Kills all that is left, including children of tasks, and waits until it is gone."""
+        """Kills all remaining processes, including children of tasks, and waits for their end."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._guard.pid, signal.SIGKILL)
         self._guard.wait()

@@ -1,4 +1,4 @@
-"""Reads what the tasks of a run left, and makes `summary.json` from it."""
+"""Reads what the tasks of a run wrote, and builds `summary.json` from it."""
 
 import importlib.metadata
 import itertools
@@ -21,7 +21,7 @@ def shown(path: Path | str) -> str:
 
 
 class Lines:
-    """Reads the complete lines that were added to a file since the last call, from byte `at`."""
+    """Reads the complete lines added to a file since the last call, starting at byte `at`."""
 
     def __init__(self, path: Path, at: int = 0):
         self._path, self._at = path, at
@@ -39,14 +39,14 @@ class Lines:
 
 
 class Tail(Lines):
-    """The same of a .jsonl file."""
+    """The same for a .jsonl file, parsed."""
 
     def read(self) -> list[dict]:
         return [json.loads(text) for text in super().read()]
 
 
 def read_events(folder: str | Path, workers: int) -> list[list[dict]]:
-    """The events of every worker, in the order they were written."""
+    """The events of each worker, in the order in which it wrote them."""
     return [Tail(events_file(folder, k)).read() for k in range(workers)]
 
 
@@ -60,24 +60,24 @@ def began(event: dict) -> float:
 
 
 def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict]) -> dict:
-    """Builds `summary.json` from what the tasks left in the folder.
+    """Builds `summary.json` from what the tasks wrote into the folder.
 
     Args:
-        folder: the results.
+        folder: the results folder.
         scheme: the example's name.
         flags: the command line.
-        tasks: job, index, exit_code and restarts of each; the rest is added here.
+        tasks: job, index, exit_code and restarts of each; this function adds the rest.
 
     Returns:
         The content of `summary.json`.
     """
-    # Those that train have an events file; a worker that only serves has none.
+    # A worker that trains has an events file; one that only serves has none.
     workers = [task for task in tasks if task["job"] == "worker"]
     workers = [task for task in workers if events_file(folder, task["index"]).exists()]
     events = [Tail(events_file(folder, task["index"])).read() for task in workers]
     evaluations = read_evaluations(folder)
     updates = Tail(folder / "updates.jsonl").read()
-    held = defaultdict(set)  # update -> the workers whose pushes it holds
+    held = defaultdict(set)  # update -> the workers whose pushes it contains
     for update in updates:
         held[update["global_step"]].update(update["workers"])
     launches = [launch["time"] for launch in Tail(folder / "launches.jsonl").read()]
@@ -87,7 +87,7 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict]) -> dict
         task |= measured(mine, launches, Namespace(**flags), task["index"], len(workers))
         if updates:
             task["contributed"] = sum(task["index"] in update["workers"] for update in updates)
-            # Of an update without a line, lost with a killed task, nobody knows what it holds.
+            # A killed task may lose an update's line: then nobody knows which pushes it contains.
             rounds = [event["global_step"] for event in mine if event["global_step"] in held]
             task["dropped"] = sum(task["index"] not in held[number] for number in rounds)
     every = [event for mine in events for event in mine]
@@ -140,7 +140,7 @@ def measured(
 
 
 def _stretches(lines: list[dict], launches: list[float]) -> list[tuple[float, float]]:
-    """From the first step's begin to the last line of each launch: the pauses do not count."""
+    """Start of the first step and time of the last line, per launch: pauses do not count."""
     found = []
     for launch, following in itertools.pairwise([-math.inf, *launches, math.inf]):
         during = [line for line in lines if launch <= line["time"] < following]
@@ -150,8 +150,8 @@ def _stretches(lines: list[dict], launches: list[float]) -> list[tuple[float, fl
 
 
 def _sent(folder: Path, stretches: list[tuple[float, float]]) -> float | None:
-    """Bytes that the private network carried in these stretches of time; None without one."""
-    import numpy as np  # late: the launcher starts its tasks before
+    """Bytes that the private network carried in these periods; None if it was not private."""
+    import numpy as np  # late: the launcher starts its tasks first
 
     notes = Tail(folder / "network.jsonl").read()
     if not notes:
@@ -163,7 +163,7 @@ def _sent(folder: Path, stretches: list[tuple[float, float]]) -> float | None:
 def _theory(events: list[list[dict]]) -> float:
     """The mean staleness if the others' updates were spread evenly over each cycle, from pull to
     pull: their number in the cycle, times the share of the cycle between pull and push. With equal
-    workers that number is n - 1. A pause counts by the updates that others make in it."""
+    workers that number is n - 1. A pause counts by the updates that others make during it."""
     expected = []
     for mine in events:
         for event, following in itertools.pairwise(mine):
@@ -175,7 +175,7 @@ def _theory(events: list[list[dict]]) -> float:
 
 
 def versions() -> dict[str, str]:
-    """Of the software behind the numbers: Python, TensorFlow, NumPy."""
+    """The versions of Python, TensorFlow and NumPy."""
     found = {"python": platform.python_version()}
     for name in ("tensorflow", "numpy"):
         try:

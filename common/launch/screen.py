@@ -1,4 +1,4 @@
-"""What a run shows: a progress line, one line per worker and second, and a final table."""
+"""What a run prints: a progress line, a line per worker each second, and a final table."""
 
 import time
 from pathlib import Path
@@ -24,8 +24,8 @@ class Screen:
         self._logs, self._said = where / "logs", {}
         self._step, self._examples, self._began = 0, 0, 0.0
         self._from = None
-        self._printed = [0.0] * options.workers  # when, the last line of each worker
-        self._unprinted: dict[int, dict] = {}  # its last event, if there is no line for it yet
+        self._printed = [0.0] * options.workers  # when each worker's last line was
+        self._unprinted: dict[int, dict] = {}  # worker -> last event, if not printed yet
         # With --log_frequency the scripts print their own lines.
         self._own_lines = hasattr(options, "log_frequency")
         self._window = getattr(options, "window", 1)
@@ -44,7 +44,7 @@ class Screen:
             "", total=options.steps, status="starting: importing TensorFlow takes a few seconds"
         )
         if hasattr(options, "memory_fraction") and not gpus.count():
-            title += " (no GPU found: on the CPU)"
+            title += " (no GPU found: using the CPU)"
         self._say(f"{title}; logs and results in {record.shown(where)}")
 
     def __enter__(self) -> "Screen":
@@ -58,13 +58,13 @@ class Screen:
         self._console.print(text, markup=False)
 
     def say(self, text: str) -> None:
-        """A line above the progress line."""
+        """Prints a line above the progress line."""
         self._say(text)
 
     def update(self, last: bool = False) -> None:
-        """Reads new events; `last`: prints every worker's last step, however recent.
+        """Reads new events and prints some; with `last`, prints each worker's last step as well.
 
-        Also shows what a task prints for the screen: the lines that begin with `> `.
+        Also prints what a task has for the screen: the lines of its log that begin with `> `.
         """
         loss, total = None, self._options.steps
         for worker, tail in enumerate(self._tails):
@@ -74,11 +74,11 @@ class Screen:
             event = events[-1]
             if self._from is None:
                 self._from, self._began = events[0]["global_step"] - 1, record.began(events[0])
-            shards = sum(path.exists() for path in self._paths)  # a worker that serves has none
+            shards = sum(path.exists() for path in self._paths)  # servers have none
             batch = self._options.batch_size or len(range(worker, self._size, shards))
             self._examples += sum(e.get("examples", batch * self._window) for e in events)
             self._step, loss = max(self._step, event["global_step"]), event["loss"]
-            total = event.get("total", total)  # where --steps is not that of the whole run
+            total = event.get("total", total)  # if --steps is not the whole run's
             self._unprinted[worker] = event
         for worker, event in list(self._unprinted.items()):
             if (event["time"] - self._printed[worker] >= 1 or last) and not self._own_lines:
@@ -101,10 +101,10 @@ class Screen:
 
 
 def table(summary: dict, where: Path) -> None:
-    """The run's last lines."""
+    """Prints the table and the run's last lines."""
     console = Console(highlight=False, soft_wrap=True)
     if not console.is_terminal:
-        console.width = 200  # a pipe has none; nothing is to be cut
+        console.width = 200  # a pipe has no width; do not cut lines
     columns = ["task", "batches", "examples/s", "computing", "communicating", "waiting", "exit"]
     drops = any("dropped" in task for task in summary["tasks"])
     shown = Table(*columns, *["dropped"] * drops, box=None, pad_edge=False)

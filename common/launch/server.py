@@ -1,9 +1,9 @@
-"""A stand-alone server, for a cluster that sessions of other processes use.
+"""Runs one server of a cluster, for sessions in other processes.
 
     python -m common.server --cluster_spec='local|localhost:2222' --job_name=local --task_index=0
 
-Commas separate jobs, semicolons the tasks of a job. Start every task of the cluster with the same
-specification: --cluster_spec='worker|a:2222;b:2222,ps|c:2222'
+Commas separate jobs; semicolons separate the tasks of a job. Start every task of the cluster with
+the same specification: --cluster_spec='worker|a:2222;b:2222,ps|c:2222'
 """
 
 import argparse
@@ -20,14 +20,14 @@ def cluster_spec(text: str) -> dict[str, list[str]]:
     """`worker|a:2222;b:2222,ps|c:2222` -> {"worker": ["a:2222", "b:2222"], "ps": ["c:2222"]}.
 
     Raises:
-        argparse.ArgumentTypeError: with what is wrong.
+        argparse.ArgumentTypeError: says what is wrong.
     """
     jobs: dict[str, list[str]] = {}
     for part in text.split(","):
         name, bar, tasks = part.partition("|")
         if not (bar and re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name)):
             raise argparse.ArgumentTypeError(
-                f"must read 'job|host:port;host:port,job|host:port', in quotes, not {text!r}"
+                f"must look like 'job|host:port;host:port,job|host:port', in quotes, not {text!r}"
             )
         if name in jobs:
             raise argparse.ArgumentTypeError(f"names the job {name} twice: join its tasks with ;")
@@ -55,14 +55,14 @@ def main() -> None:
     )
     parser.add_argument("--job_name", metavar="JOB", required=True, help="this server's job")
     parser.add_argument("--task_index", type=WHOLE, metavar="K", default=0,
-                        help="its number within the job, from 0 (default: 0)")  # fmt: skip
+                        help="this server's index within the job (default: 0)")  # fmt: skip
     flags = parser.parse_args()
     jobs, job, index = flags.cluster_spec, flags.job_name, flags.task_index
     if job not in jobs:
         parser.error(f"--job_name: the cluster has the jobs {', '.join(jobs)}, not {job!r}")
     if index >= len(jobs[job]):
         parser.error(
-            f"--task_index: there is no {job} {index}, the last one is {len(jobs[job]) - 1}"
+            f"--task_index: there is no {job} {index}; the last one is {len(jobs[job]) - 1}"
         )
     serve(jobs, job, index)
 
@@ -73,13 +73,13 @@ def serve(jobs: dict[str, list[str]], job: str, index: int) -> None:
     port = address.rpartition(":")[2]
     check_free(address)
     ends = {signal.SIGINT, signal.SIGTERM}
-    signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # in TensorFlow's threads, too
-    from common.cluster import tf  # late, since it takes seconds; there without proxies
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # in TensorFlow's threads too
+    from common.cluster import tf  # late, since it takes seconds; it also unsets the proxies
 
     try:
         tf.train.Server(jobs, job, index)
     except tf.errors.OpError as error:
-        fail(f"no server can be started at {address}: {error.message}")
+        fail(f"cannot start a server at {address}: {error.message}")
     warn(f"port {port} is")
     print(f"{job} {index} serves at {address}; a session's target is grpc://{address}", flush=True)
     signal.sigwait(ends)

@@ -6,8 +6,8 @@ from common import fail
 
 
 def parse(text: str, job: str, jobs: tuple[str, ...]) -> tuple[dict[str, list[str]], str, int]:
-    """`TF_CONFIG` -> hosts, this task's job and index. Where the example's `jobs` have no chief, a
-    `chief` there is our worker 0."""
+    """Returns the hosts, and this task's job and index. If the example's `jobs` have no chief, the
+    `chief` of `TF_CONFIG` becomes worker 0."""
     try:
         config = json.loads(text)
         cluster = dict(config["cluster"])
@@ -18,10 +18,10 @@ def parse(text: str, job: str, jobs: tuple[str, ...]) -> tuple[dict[str, list[st
             if not isinstance(value, list) or not all(isinstance(a, str) for a in value):
                 raise ValueError(f"{key} is not a list of addresses")
     except (ValueError, KeyError, TypeError) as error:
-        fail(f"TF_CONFIG must read {{'cluster': {{'ps': [...], 'worker': [...]}}, 'task': "
+        fail(f"TF_CONFIG must look like {{'cluster': {{'ps': [...], 'worker': [...]}}, 'task': "
              f"{{'type': {job!r}, 'index': 0}}}} as JSON ({error!r})")  # fmt: skip
     if name not in ("ps", "worker", "chief", "master"):
-        fail(f"TF_CONFIG: the examples know the task types ps, worker and chief, not {name!r}")
+        fail(f"TF_CONFIG: the task type must be ps, worker or chief, not {name!r}")
     chief = cluster.pop("chief", cluster.pop("master", []))
     name = "chief" if name == "master" else name
     if "chief" in jobs:

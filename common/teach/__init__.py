@@ -1,1 +1,1 @@
-"""For READMEs and notebooks: quotes of the code, runs, drawings."""
+"""For READMEs and notebooks: code quotes, runs, drawings."""

@@ -1,4 +1,4 @@
-"""For the notebooks: what a run measured, several runs side by side, and diagrams of processes."""
+"""Draws for the notebooks: one run, several runs side by side, and diagrams of processes."""
 
 from typing import TYPE_CHECKING
 
@@ -47,12 +47,12 @@ def diagram(
     size: tuple[float, float] = (8, 3),
     title: str = "",
 ) -> None:
-    """Draws processes as boxes and what travels between them as arrows.
+    """Draws processes as boxes, and what they send each other as arrows.
 
     Args:
-        boxes: text (may have several lines) -> x, y of its centre (a unit is about a box's width
-            and height) and its kind, a key of `COLOURS`.
-        arrows: from which box, to which box, and the label.
+        boxes: text (one or more lines) -> x, y of the box's centre (one unit is about the width and
+            the height of a box) and its kind, a key of `COLOURS`.
+        arrows: (from, to, label) each.
         size: width and height in inches.
         title: above the figure.
     """
@@ -63,7 +63,7 @@ def diagram(
         colour = "black" if kind == "data" else "white"
         box = {"boxstyle": "round,pad=0.6", "fc": COLOURS[kind], "ec": "none"}
         drawn = axes.text(x, y, text, ha="center", va="center", color=colour, zorder=3, bbox=box)
-        edges[text] = drawn.get_bbox_patch()  # where its arrows begin and end
+        edges[text] = drawn.get_bbox_patch()  # arrows start and end there
     for a, b, label in arrows:
         both = (b, a, label) in arrows or any(x == b and y == a for x, y, _ in arrows)
         axes.annotate(

@@ -1,5 +1,5 @@
-"""For the notebooks: run an example and read what it measured, start tasks in other processes,
-and show code. Import it before TensorFlow, for a quiet start-up."""
+"""For the notebooks: runs examples and reads what they measured, starts tasks in other processes,
+shows code. Import it before TensorFlow to silence TensorFlow's start-up messages."""
 
 import contextlib
 import json
@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # hides complaints about servers that we stop on purpose
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # hides errors about servers stopped on purpose
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -26,7 +26,7 @@ from common.teach.draw import compare, diagram, overview  # noqa: F401 (for the 
 
 @contextlib.contextmanager
 def _silent_core():
-    """Hides what TensorFlow's core writes to stderr during its import, whatever the level."""
+    """Hides what TensorFlow's core writes to stderr during its import, at any log level."""
     stderr = os.dup(2)
     with open(os.devnull, "w") as nothing:
         os.dup2(nothing.fileno(), 2)
@@ -40,17 +40,17 @@ def _silent_core():
 with _silent_core():
     from common import cluster  # imports TensorFlow
 
-for _name in ("http_proxy", "https_proxy"):  # gRPC would use a proxy even for localhost
+for _name in ("http_proxy", "https_proxy"):  # gRPC uses a proxy even for localhost
     os.environ.pop(_name, None), os.environ.pop(_name.upper(), None)
-os.environ.pop("FORCE_COLOR", None)  # the kernel's; a run's table is plain text
+os.environ.pop("FORCE_COLOR", None)  # set by the kernel; tables should be plain text
 logging.getLogger("tensorflow").setLevel(logging.ERROR)
-if get_ipython():  # figures appear below their cell; plots.py draws into files
+if get_ipython():  # plots.py draws to files; notebooks show figures inline
     get_ipython().run_line_magic("matplotlib", "inline")
 plt.style.use(plots.STYLE)
 
 ROOT = Path(__file__).resolve().parents[2]
 _SCRATCH = tempfile.mkdtemp(prefix="notebook-")
-# Removes it when the kernel's end of the pipe closes, however that ends; tasks may need a moment.
+# Removes it when the kernel's end of the pipe closes, for whatever reason; retries for slow tasks.
 _REMOVE = """
 import os, shutil, sys, time
 sys.stdin.read()
@@ -65,7 +65,7 @@ _REMOVER = subprocess.Popen([sys.executable, "-I", "-S", "-c", _REMOVE, _SCRATCH
 
 
 class Run:
-    """A finished run: what it left in its results folder."""
+    """A finished run: what it wrote into its results folder."""
 
     def __init__(self, folder: Path, screen: str):
         self.folder, self.screen = folder, screen
@@ -81,12 +81,12 @@ class Run:
 
 
 def run(example: str, *flags, show: bool = True) -> Run:
-    """Runs `bash EXAMPLE/run.sh flags` to its end and, if `show`, prints its table.
+    """Runs `bash EXAMPLE/run.sh flags` to the end and, if `show`, prints its table.
 
     If the kernel ends first, the run ends with it.
 
     Raises:
-        RuntimeError: with what was on the screen, if the run fails.
+        RuntimeError: with the run's output, if it fails.
     """
     where = Path(tempfile.mkdtemp(prefix="run-", dir=_SCRATCH), "results")
     command = ["bash", f"{ROOT}/{example}/run.sh", "--plain", "--results", where]
@@ -97,7 +97,7 @@ def run(example: str, *flags, show: bool = True) -> Run:
     try:
         group.start(task, os.environ | {"PYTHON": sys.executable})
         _, code = group.exits.get()
-    finally:  # also if the reader interrupts the cell; and the group ends with the kernel
+    finally:  # also if the reader interrupts the cell
         group.kill()
     text = task.log.read_text()
     if code:
@@ -110,9 +110,9 @@ def run(example: str, *flags, show: bool = True) -> Run:
 
 
 class Tasks:
-    """Processes of a notebook's own cluster.
+    """The processes of a notebook's own cluster.
 
-    They end with `stop()`, or with the notebook's kernel, however that ends.
+    They end at `stop()`, or when the notebook's kernel ends, for whatever reason.
     """
 
     def __init__(self):
@@ -121,8 +121,8 @@ class Tasks:
         self._tasks: dict[str, processes.Process] = {}
 
     def start(self, name: str, *command, **env: str) -> processes.Process:
-        """Starts Python with the arguments `command` (a script and its flags; `-m` and a module;
-        or `-c` and a program); `env` is added to the environment."""
+        """Starts Python with the arguments `command` (a script and its flags, `-m` and a module, or
+        `-c` and a program), and adds `env` to its environment."""
         argv = [sys.executable, "-u", *map(str, command)]
         task = processes.Process(name, 0, argv, self._folder / f"{name}.log")
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
@@ -135,8 +135,8 @@ class Tasks:
         return self._tasks[name].log.read_text(errors="replace")
 
     def wait_for(self, name: str, text: str = "", seconds: float = 60, count: int = 1) -> str:
-        """Returns a task's log once it holds `text`, `count` times; without `text`, once the task
-        has ended.
+        """Returns a task's log once it contains `text` `count` times or, without `text`, once the
+        task has ended.
 
         Raises:
             TimeoutError: with the log, after `seconds`, or if the task ends without the text.
@@ -148,23 +148,23 @@ class Tasks:
                 return self.log(name)
             if ended:
                 break
-            time.sleep(0.05)  # a file tells nobody that it has grown
-        raise TimeoutError(f"{name} did not get to {text or 'its end'!r}:\n{self.log(name)}")
+            time.sleep(0.05)  # poll: a file does not announce that it has grown
+        raise TimeoutError(f"{name} did not reach {text or 'its end'!r}:\n{self.log(name)}")
 
     def stop(self) -> None:
-        """Ends all tasks that still run; a second call does nothing."""
+        """Ends all tasks that are still running; a second call does nothing."""
         self._group.kill()
 
 
 def show(file: str, start: str, end: str = "") -> None:
-    """Displays lines of a file of the collection, `AGN/worker.py`; see `quotes.lines`."""
+    """Displays lines of a file such as `AGN/worker.py`; see `quotes.lines`."""
     display(Markdown(f"From `{file}`:\n\n{quotes.lines(ROOT / file, start, end)}"))
 
 
 def show_diff(a: str, b: str) -> None:
-    """Displays what differs between two scripts, comments left out."""
+    """Displays the differences between two scripts, without comments."""
     if not (ROOT / a).exists():
-        print(f"{a} is not here: this folder was copied without its parent")
+        print(f"{a} is missing: this folder was copied without its parent example")
         return
     display(Markdown(quotes.diff(ROOT / a, ROOT / b, a, b)))
 

@@ -1,4 +1,4 @@
-"""Quotes from the scripts, for the READMEs and the notebooks: what is shown is what runs."""
+"""Quotes the scripts in READMEs and notebooks, so that what they show is what runs."""
 
 import ast
 import difflib
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def code(path: Path) -> list[str]:
-    """A script's lines without comments, docstring and blank lines."""
+    """A script's lines without comments, module docstring and blank lines."""
     source = path.read_text(encoding="utf-8")
     lines = source.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -22,7 +22,7 @@ def code(path: Path) -> list[str]:
 
 
 def diff(a: Path, b: Path, a_name: str, b_name: str) -> str:
-    """The unified diff of two scripts' code, as a Markdown block."""
+    """The unified diff of two scripts' code as a Markdown block."""
     changes = difflib.unified_diff(code(a), code(b), a_name, b_name, n=0, lineterm="")
     return "```diff\n" + "\n".join(line for line in changes if line[:2] != "@@") + "\n```"
 
@@ -32,11 +32,11 @@ def lines(path: Path, start: str, end: str = "") -> str:
 
     Args:
         path: the file.
-        start: what its first line begins with, apart from indentation.
-        end: what the first line after it begins with; without it, the next blank line ends it.
+        start: what the part's first line begins with, ignoring indentation.
+        end: what the first line after the part begins with; default: a blank line.
 
     Raises:
-        ValueError: unless one line begins with `start`, and a later one with `end`.
+        ValueError: unless exactly one line begins with `start`, and a later one with `end`.
     """
     text = path.read_text(encoding="utf-8").splitlines()
     firsts = [i for i, line in enumerate(text) if line.strip().startswith(start)]

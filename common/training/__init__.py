@@ -1,1 +1,1 @@
-"""Behind `session`: hooks, recovery, synchronous rounds, what a task writes."""
+"""Behind `session`: hooks, recovery, synchronous rounds, and the files that a task writes."""

@@ -1,4 +1,4 @@
-"""What TensorBoard shows of a worker: at each point, the means over its steps since the last."""
+"""A worker's curves in TensorBoard: each point averages the steps since the point before."""
 
 from collections.abc import Mapping
 
@@ -6,11 +6,11 @@ import tensorflow.compat.v1 as tf
 
 from common import datasets
 
-POINTS = 100  # of a worker, at least; in a long run, one in every second
+POINTS = 100  # per worker, at least; in a long run, one per second
 
 
 def open_writer(flags, run: str) -> tf.summary.FileWriter:
-    """The one writer that this process has for a run of TensorBoard. It begins with the graph."""
+    """This process's only writer for `run`, a TensorBoard run. It first writes the graph."""
     return tf.summary.FileWriterCache.get(f"{flags.results}/tensorboard/{run}")
 
 
@@ -25,17 +25,17 @@ class Board:
     def __init__(self, flags, worker: int):
         self._flags, self._worker = flags, worker
         batch = flags.batch_size or datasets.shard(flags, worker, flags.workers)
-        self._examples = batch * getattr(flags, "window", 1)  # of a step
+        self._examples = batch * getattr(flags, "window", 1)  # per step
         self._steps = max(1, flags.steps // POINTS)
         self._events: list[dict] = []
-        self._step, self._time = 0, float("inf")  # of the last point
+        self._step, self._time = 0, float("inf")  # at the last point
 
     def open(self) -> None:
-        """Called when the graph is complete."""
+        """Opens the writer. Call it once the graph is complete."""
         self._writer = open_writer(self._flags, f"worker-{self._worker}")
 
     def note(self, events: list[dict], last: bool) -> None:
-        """Some more events; `last`: there will be no others."""
+        """Adds events; `last`: no more will come."""
         for event in events:
             self._events.append(event)
             began = event["time"] - event["pull"] - event["compute"] - event["push"]

@@ -1,7 +1,7 @@
-"""Checkpoints: finds the newest that is whole, and keeps the last two.
+"""Checkpoints: saves them, keeps the last two, and finds the newest one that is intact.
 
-TensorFlow trusts the file that names the newest, and does not try another if that one is damaged.
-And it takes a path for a pattern: in a folder such as `a[1]` it finds nothing.
+TensorFlow trusts the file that names the newest checkpoint, and tries no other if that one is
+damaged. It also treats a path as a pattern: in a folder such as `a[1]` it finds nothing.
 """
 
 import contextlib
@@ -18,15 +18,15 @@ import tensorflow.compat.v1 as tf
 from common import fail
 from common.training import results
 
-SAVING = "saving"  # the name of a checkpoint that is not complete yet
-_damaged: set[Path] = set()  # that this process has met
+SAVING = "saving"  # the name of an incomplete checkpoint
+_damaged: set[Path] = set()  # those that this process has found
 
 
 class Saver(tf.train.Saver):
-    """TensorFlow's, for all global variables or some; keeps the two newest checkpoints."""
+    """TensorFlow's saver, for all global variables or some; keeps the two newest checkpoints."""
 
     def __init__(self, variables: list | None = None):
-        super().__init__(variables or tf.global_variables(), max_to_keep=0)  # 0: removes none
+        super().__init__(variables or tf.global_variables(), max_to_keep=0)  # 0: it removes none
 
     def save(self, *args, **more):
         path = Path(super().save(*args, **more))
@@ -39,11 +39,11 @@ class Saver(tf.train.Saver):
 
 
 class Checkpoints(tf.train.SessionRunHook):
-    """Saves when a session begins, once a second, and at the end; less often where that takes over
-    a tenth of the time, as over a slow link.
+    """Saves when a session begins, once a second, and at the end. If saving would take more than a
+    tenth of the time, as over a slow link, it saves less often.
 
-    The name of a checkpoint is the number of updates inside. TensorFlow's own hook reads the count
-    first, and the parameters when workers may have made further updates.
+    A checkpoint's name is the number of updates that it contains. TensorFlow's own hook reads the
+    count first; by the time it reads the parameters, workers may have made more updates.
     """
 
     def __init__(self, directory: str, saver: Saver):
@@ -74,9 +74,9 @@ class Checkpoints(tf.train.SessionRunHook):
 
 
 def newest(directory: str) -> str | None:
-    """The newest whole checkpoint in a folder; None where there is none at all.
+    """The newest intact checkpoint in a folder; None if the folder holds none at all.
 
-    Says on the screen which are damaged; if all are, ends the process with one sentence.
+    Prints which ones are damaged. If all are, exits with a one-line error.
     """
     damaged, news = [], False
     for path in reversed(_all(Path(directory))):
@@ -93,21 +93,20 @@ def newest(directory: str) -> str | None:
         return str(path)
     if damaged:
         fail(f"damaged checkpoint in {directory}: {', '.join(damaged)}, and there is no other: "
-             "name another --checkpoint_dir, or remove the damaged files to start from the "
-             "beginning")  # fmt: skip
+             "use another --checkpoint_dir, or delete the damaged ones to start over")  # fmt: skip
     return None
 
 
 def values(path: str) -> dict[str, np.ndarray]:
-    """All that a checkpoint holds, by name; TensorFlow compares the checksum of each value."""
+    """All values of a checkpoint, by name; TensorFlow verifies the checksum of each."""
     with no_pattern(path) as plain:
         reader = tf.train.load_checkpoint(plain)
         return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
 def saver(directory: str) -> Saver:
-    """For all global variables; ends the process with one sentence if the newest checkpoint in
-    the folder does not fit them."""
+    """A saver for all global variables. Exits with a one-line error if they do not match the
+    newest checkpoint in the folder."""
     results.create(directory, "--checkpoint_dir")
     if path := newest(directory):
         saved = {name: list(np.shape(value)) for name, value in values(path).items()}
@@ -115,9 +114,9 @@ def saver(directory: str) -> Saver:
             name, shape = variable.op.name, variable.shape.as_list()
             had = saved.get(name, "missing")
             if had != shape:
-                fail(f"the checkpoint {path} is of another model or optimizer ({name} is {had} "
-                     f"there, {shape} here): name another --checkpoint_dir")  # fmt: skip
-        tf.train.update_checkpoint_state(directory, path)  # where TensorFlow's own calls look
+                fail(f"the checkpoint {path} is from another model or optimizer ({name} is {had} "
+                     f"there, {shape} here): use another --checkpoint_dir")  # fmt: skip
+        tf.train.update_checkpoint_state(directory, path)  # TensorFlow's own calls look there
     return Saver()
 
 
@@ -127,13 +126,13 @@ def _number(path: Path) -> int:
 
 
 def _all(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, without the endings of their files; the newest is the last."""
+    """The checkpoints in a folder, oldest first, as paths without their files' suffixes."""
     complete = (path.with_suffix("") for path in folder.glob("*.index") if path.stem != SAVING)
     return sorted(complete, key=_number)
 
 
 def _keep_two(path: Path) -> None:
-    """Removes all but the two newest whole checkpoints up to this one."""
+    """Removes all checkpoints up to this one except the two newest intact ones."""
     older = [p for p in _all(path.parent) if p not in _damaged and _number(p) <= _number(path)]
     old = {p.name for p in older[:-2] if p.name.startswith("model.ckpt-")}
     for file in path.parent.iterdir():
@@ -143,7 +142,7 @@ def _keep_two(path: Path) -> None:
 
 @contextlib.contextmanager
 def no_pattern(path: str) -> Iterator[str]:
-    """The same path; or, if TensorFlow would take it for a pattern, another by way of a link."""
+    """The same path, or one through a symlink if TensorFlow would treat it as a pattern."""
     if not re.search(r"[*?[\\]", path):
         yield path
         return

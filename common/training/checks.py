@@ -1,4 +1,4 @@
-"""Is every update counted first? The chief asks, for all workers: they have the same graph."""
+"""Checks that every update is counted first. All workers have one graph, so the chief checks."""
 
 import tensorflow.compat.v1 as tf
 
@@ -6,26 +6,26 @@ from common.training.graphs import behind, is_variable, needed, on_ps
 
 
 def check_updates(params: list[tf.Variable], step: tf.Operation, number: tf.Tensor) -> None:
-    """Every update of the global parameters is made under its number, on the ps.
+    """Checks that every update of the global parameters waits for its number, and runs on the ps.
 
-    Otherwise an update may be applied that was never counted, or a pull may come between the count
-    and the update: the run would not be what its events say.
+    Otherwise an update could be applied without being counted, or a pull could come between the
+    count and the update: the events would not describe what happened.
 
     Raises:
-        ValueError: names the parameter, and says what to do.
+        ValueError: if not; it names the parameter and says what to do.
     """
     handles = {param.handle.op if hasattr(param, "handle") else param.op: param for param in params}
     runs = needed([step])
     reads = ("ReadVariableOp", "VariableShape", "ResourceGather", "Identity", "VarIsInitializedOp")
-    after = {number.op}  # what runs after the count, itself included
-    for op in number.graph.get_operations():  # each after those that it waits for
+    after = {number.op}  # what runs after the count, including the count
+    for op in number.graph.get_operations():  # in order of creation: inputs first
         if op in runs and not after.isdisjoint(behind(op)):
             after.add(op)
     for op in runs:
         inputs = [(i, t.op) for i, t in enumerate(op.inputs) if t.op in handles and is_variable(t)]
         if not inputs or op.type in reads:
             continue
-        # A loop, a branch or a call of a function says which of its inputs it only reads.
+        # A loop, a branch or a function call lists the inputs that it only reads.
         only_read = op.node_def.attr["_read_only_resource_inputs"].list.i
         changed = [handles[handle] for i, handle in inputs if i not in only_read]
         if not changed:
@@ -33,12 +33,12 @@ def check_updates(params: list[tf.Variable], step: tf.Operation, number: tf.Tens
         name, inside = changed[0].op.name, "with session.next_update(...) as number:"
         if op not in after:
             raise ValueError(
-                f"{op.name} changes {name} without waiting for the number of the update: write it "
+                f"{op.name} changes {name} without waiting for the number of the update: put it "
                 f"inside `{inside}`"
             )
         astray = [o for o in needed([op]) & after if o.device != number.device and not on_ps(o)]
         if number.device and astray:
             raise ValueError(
                 f"{astray[0].name} is part of the update of {name}, but is not computed on the ps: "
-                f"write it inside `{inside}`, or under `tf.device({name}.device)`"
+                f"put it inside `{inside}`, or under `tf.device({name}.device)`"
             )

@@ -15,7 +15,7 @@ POINTS = 75  # evaluations of a run, about; more in a long one
 
 
 class Evaluation(tf.train.SessionRunHook):
-    """During training, on a sample of the test set; at the end, on all of it."""
+    """Measures on a sample of the test set during training, and on the whole set at the end."""
 
     @graphs.scope("evaluation")
     def __init__(
@@ -27,8 +27,8 @@ class Evaluation(tf.train.SessionRunHook):
         reached: Callable[[tf.Session], None],
         count: tf.Tensor,
     ):
-        """`evaluate` and `test` are those of `session.training`; `reached` is called with the
-        session when the test accuracy is `--target_accuracy`; `count` is what hooks look at."""
+        """`evaluate` and `test` are as in `session.training`. Calls `reached` with the session when
+        the test accuracy reaches `--target_accuracy`. `count` is the global step that hooks read."""
         self._task, self._params, self._test, self._reached = task, params, test, reached
         x, labels = test
         with tf.device(task.device):
@@ -37,7 +37,7 @@ class Evaluation(tf.train.SessionRunHook):
             w, _ = copies.pull(params, tf.train.get_global_step())
             measured = evaluate(w, data.scaled(self._x), self._labels)
             if missing := {"accuracy", "loss"} - set(measured):
-                raise ValueError(f"evaluate returns no {' and no '.join(sorted(missing))}")
+                raise ValueError(f"evaluate must also return {' and '.join(sorted(missing))}")
             self._sums = {f"test_{name}": tf.reduce_sum(tf.cast(values, tf.float32))
                           for name, values in measured.items()}  # fmt: skip
         self._global_step = tf.train.get_global_step().read_value()
@@ -54,19 +54,19 @@ class Evaluation(tf.train.SessionRunHook):
         if began < self._soon or (began < self._due and run_values.results < self._next):
             return
         found = self.measure(run_context.session, sample=1000)
-        took = 0.0 if self._due == 0 else time.time() - began  # the first one also sets up a graph
+        took = 0.0 if self._due == 0 else time.time() - began  # the first one includes set-up
         self._soon = time.time() + 10 * took  # it never takes more than a tenth of the time
         self._due = max(self._soon, time.time() + max(0.1, min(2.0, 50 * took)))
         self._next = found["global_step"] + self._task.flags.steps / POINTS
         target = self._task.flags.target_accuracy
         if target is not None and found["test_accuracy"] >= target and found["global_step"] > 0:
-            found = self.measure(run_context.session)  # the whole test set, to be sure
+            found = self.measure(run_context.session)  # confirm it on the whole test set
             if found["test_accuracy"] >= target:
                 self._reached(run_context.session)
                 run_context.request_stop()
 
     def measure(self, session: tf.Session, sample: int | None = None) -> dict:
-        """`global_step` and the mean of each measure, also appended to `evaluations.jsonl`."""
+        """Returns `global_step` and each measure's mean; appends them to `evaluations.jsonl`."""
         x, labels = self._test
         stride = max(1, math.ceil(len(labels) / sample)) if sample else 1
         x, labels = x[::stride], labels[::stride]
@@ -84,7 +84,7 @@ class Evaluation(tf.train.SessionRunHook):
         return found
 
     def finish(self, session: tf.Session, save: Callable[[tf.Session], None]) -> None:
-        """When all updates are applied: the whole test set, a last checkpoint, parameters.npz."""
+        """After the last update: measures on all of the test set, saves, writes parameters.npz."""
         found, flags = self.measure(session), self._task.flags
         if not math.isfinite(found["test_loss"]):
             results.diverged(self._task, "the loss on the test set")

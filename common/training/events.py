@@ -1,4 +1,4 @@
-"""What a run leaves, for a training loop without `session.training`: in the same files and form."""
+"""For a training loop without `session.training`: writes the same files in the same form."""
 
 import json
 import time
@@ -11,10 +11,10 @@ from common.training import results
 
 
 class Events:
-    """The events of one replica: a line for each step; `common/README.md` describes the keys."""
+    """The events of one replica, one line per step; `common/README.md` describes the keys."""
 
     def __init__(self, flags, worker: int):
-        """In `flags.results`. A task that was started again appends."""
+        """In `flags.results`. A restarted task appends."""
         results.create(flags.results)
         self._file = results.open_events(flags, worker)
         self._local_step = 0
@@ -29,13 +29,13 @@ class Events:
         pulled_at: int | None = None,
         **more,
     ) -> None:
-        """A step that is just over.
+        """Writes the step that has just ended.
 
         Args:
             global_step: which update of the global parameters it made, from 1.
             loss: of its mini-batch.
             compute, pull, push: seconds that it took.
-            pulled_at: how many updates there had been at its pull; without, all before its own.
+            pulled_at: how many updates had been made at its pull; default: all before its own.
             more: what only this example measures.
         """
         self._local_step += 1
@@ -50,13 +50,13 @@ class Events:
 
 
 def finish(folder: str | Path, arrays: Mapping[str, np.ndarray], global_step: int, **test) -> None:
-    """The last evaluation and the final parameters of a run.
+    """Writes the last evaluation and the final parameters of a run.
 
     Args:
         folder: `--results`.
         arrays: the global parameters by name, in model order.
-        global_step: updates that were made.
-        test: `test_accuracy` and `test_loss`, and any other mean over the test set.
+        global_step: how many updates were made.
+        test: `test_accuracy`, `test_loss`, and any other means over the test set.
     """
     results.note_evaluation(str(folder), {"global_step": global_step, **test})
     results.write(Path(folder, "parameters.npz"), lambda file: np.savez(file, **arrays))

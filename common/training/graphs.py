@@ -1,4 +1,4 @@
-"""Questions to the graph: what does an operation need, and where does it run?"""
+"""Looks up in the graph what an operation needs and where it runs."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -7,8 +7,8 @@ import tensorflow.compat.v1 as tf
 
 
 def scope(name: str) -> Callable:
-    """A decorator: TensorBoard shows a function's operations, of all calls, as one box of that
-    name; those within another box, as one box for each call."""
+    """Decorator: groups a function's operations, so TensorBoard shows one box named `name` for all
+    calls; inside another box, one for each call."""
 
     def decorate(function):
         @functools.wraps(function)
@@ -23,18 +23,18 @@ def scope(name: str) -> Callable:
 
 
 def operation(graph: tf.Graph, fetch) -> tf.Operation:
-    """The operation that makes something that a session may run: also a variable, or a name."""
+    """The operation behind anything that a session can fetch, such as a variable or a name."""
     found = graph.as_graph_element(fetch)
     return found if isinstance(found, tf.Operation) else found.op
 
 
 def behind(op: tf.Operation) -> list[tf.Operation]:
-    """What an operation waits for directly."""
+    """The operations that `op` waits for directly."""
     return [*op.control_inputs, *(tensor.op for tensor in op.inputs)]
 
 
 def needed(ends: Iterable[tf.Operation]) -> set[tf.Operation]:
-    """All that runs when `ends` are run, themselves included."""
+    """All operations that run when `ends` run, including `ends`."""
     found, to_see = set(), list(ends)
     while to_see:
         op = to_see.pop()
@@ -45,12 +45,12 @@ def needed(ends: Iterable[tf.Operation]) -> set[tf.Operation]:
 
 
 def is_variable(tensor: tf.Tensor) -> bool:
-    """A resource, or a reference to the memory of a variable of the older kind."""
+    """Whether it is a resource, or a reference to a variable of the older kind."""
     return tensor.dtype == tf.resource or tensor.dtype != tensor.dtype.base_dtype
 
 
 def on_ps(op: tf.Operation) -> bool:
-    """Whether it runs on a ps. An operation without a device goes where its variable is."""
+    """Whether it runs on a ps. An operation without a device runs where its variable is."""
     if op.device:
         return "/job:ps" in op.device
     return any(on_ps(tensor.op) for tensor in op.inputs if is_variable(tensor))

@@ -1,4 +1,4 @@
-"""What a task prints."""
+"""Selects which of TensorFlow's log lines a task prints."""
 
 import logging
 
@@ -6,7 +6,7 @@ import tensorflow.compat.v1 as tf
 
 
 def show_our_lines() -> None:
-    """Of TensorFlow's own log, what hooks say of steps, and real warnings."""
+    """Shows the lines that hooks log about steps, and real warnings."""
 
     def ours(record: logging.LogRecord) -> bool:
         text = record.getMessage()

@@ -1,4 +1,4 @@
-"""What the training loop calls `sess`."""
+"""The session that the training loop calls `sess`."""
 
 import time
 
@@ -11,15 +11,15 @@ SOON = 0.1  # seconds until hooks see a step again
 
 
 class Session:
-    """What the loop calls `sess`: a monitored session that knows a step when it runs one.
+    """What the loop calls `sess`: a monitored session that recognises the training step.
 
-    `sess.run(step)` makes one step (`--steps_per_execution` of them) and returns None.
-    `sess.run([step, loss])` does so, too, and returns the values. Whatever does not need the step
-    is read from TensorFlow's session without making one.
+    `sess.run(step)` makes one step (or `--steps_per_execution` of them) and returns None.
+    `sess.run([step, loss])` also makes a step, and returns the values. `sess.run` of anything that
+    does not need the step makes none.
 
-    TensorFlow's hooks take more time than a small step, so those of `session.training` see one step
-    in every 0.1 s, and 120 of a run at least: soon enough to log, save and stop. Hooks of the
-    script's own see every step.
+    TensorFlow's hooks take longer than a small step, so those of `session.training` see only one
+    step every 0.1 s, and at least 120 in a run: often enough to log, save and stop. The script's
+    own hooks see every step.
     """
 
     def __init__(self, monitored: tf.train.MonitoredSession, steps: list[Step], every: int):
@@ -31,7 +31,7 @@ class Session:
         self.should_stop, self.graph = monitored.should_stop, monitored.graph
 
     def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
-        """As `tf.Session.run`."""
+        """Like `tf.Session.run`."""
         more = feed_dict, options, run_metadata
         step = self._of.get(fetches) if isinstance(fetches, tf.Operation) else None
         wanted = None if step else fetches
@@ -41,7 +41,7 @@ class Session:
                 lambda step_context: self._steps[0].session.run(fetches, *more)
             )
         if step.count > 1:
-            wanted = step.last(wanted)  # of several steps, the last one's values
+            wanted = step.last(wanted)  # the values of the last of several steps
         first = step is self._steps[0]
         self._calls += first
         seen = self._calls % self._every == 0 or time.monotonic() > self._due
@@ -49,7 +49,7 @@ class Session:
             try:
                 return step.run(wanted, more)
             except (tf.errors.UnavailableError, tf.errors.AbortedError):
-                pass  # a ps is lost: the monitored session will notice it, too, and recover
+                pass  # a ps is lost: the monitored session will notice it too, and recover
         values, _ = self._monitored.run([[] if wanted is None else wanted, step.ends], *more)
         self._due = time.monotonic() + SOON
         return None if wanted is None else values
@@ -58,9 +58,9 @@ class Session:
         """The step that `fetches` need, if any.
 
         Raises:
-            ValueError: where they would take an update's number, or a token, without the update.
+            ValueError: if they would take an update's number, or a token, without the update.
         """
-        parts = tf.nest.flatten(fetches, expand_composites=True)  # a sparse tensor has three
+        parts = tf.nest.flatten(fetches, expand_composites=True)  # a sparse tensor has three parts
         ops = [graphs.operation(self.graph, part) for part in parts]
         names = tuple(op.name for op in ops)
         if names not in self._found:
@@ -69,7 +69,7 @@ class Session:
             if not found and any(op in needed for step in self._steps for op in step.numbers):
                 raise ValueError(
                     f"sess.run({fetches}) takes the number of an update, or a token: run it with "
-                    "the step, as in sess.run([step, ...]), or that update is never made"
+                    "the step, as in sess.run([step, ...]), or that update never happens"
                 )
             self._found[names] = found[0] if found else None
         return self._found[names]

@@ -1,6 +1,6 @@
-"""The part that a task leaves of a run that no launcher watches: who it was, and how it ended.
+"""The part that a task writes if no launcher watches the run: which task it is, how it ended.
 
-`python -m common.collect` puts the parts of all tasks together.
+`python -m common.collect` merges the parts of all tasks.
 """
 
 import atexit
@@ -15,7 +15,7 @@ from common.training import results
 def leave(task, scheme: str) -> None:
     """Writes `task-JOB-INDEX.json` into the results folder, now and when this process ends.
 
-    A task that is killed cannot say so: its `exit_code` stays null.
+    The `exit_code` of a killed task stays null, since it cannot write any more.
     """
     own = {"job_name", "task_index", *[f"{job}_hosts" for job in task.hosts]}
     flags = {name: value for name, value in vars(task.flags).items() if name not in own}
@@ -30,10 +30,10 @@ def leave(task, scheme: str) -> None:
         results.write(path, lambda file: file.write(text.encode()))
 
     def end():
-        part["exit_code"] = common.failed or int(hasattr(sys, "last_value"))  # of an exception
+        part["exit_code"] = common.failed or int(hasattr(sys, "last_value"))  # 1 after an exception
         part["ended"] = time.time()
         write()
-        print(f"the part of {task.name} is in {path.parent}; this puts all parts together: "
+        print(f"the part of {task.name} is in {path.parent}; to merge the parts of a run: "
               "python -m common.collect FOLDER [FOLDER ...]", flush=True)  # fmt: skip
 
     write()

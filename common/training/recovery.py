@@ -1,4 +1,4 @@
-"""How a session begins and recovers: who initialises, who waits, what if a task is lost."""
+"""How a session starts and recovers: who initialises, who waits, what if a task is lost."""
 
 import tensorflow.compat.v1 as tf
 
@@ -7,11 +7,11 @@ from common.launch import addresses
 
 
 class SessionCreator(tf.train.SessionCreator):
-    """What `MonitoredTrainingSession` uses, with three differences.
+    """Like that of `MonitoredTrainingSession`, with three differences.
 
-    A worker looks every 0.1 s whether the chief has initialised the parameters, not every 30 s; a
-    chief that comes back keeps parameters that are still alive, instead of returning to the
-    checkpoint; a missing ps is named.
+    A worker checks every 0.1 s, not every 30 s, whether the chief has initialised the parameters; a
+    restarted chief keeps parameters that are still alive, and does not go back to the checkpoint;
+    the error for a missing ps names it.
     """
 
     def __init__(self, task, server, saver):
@@ -32,7 +32,7 @@ class SessionCreator(tf.train.SessionCreator):
             what = (
                 f"continues at update {count} of {steps}"
                 if count < steps
-                else (f"finds all {count} updates made: with --steps {steps} nothing is left to do")
+                else (f"all {count} updates are already done: --steps {steps} leaves nothing to do")
             )
             print(f"> [{task.name}] {what}", flush=True)
         elif not self._first and task.hosts:
@@ -44,7 +44,7 @@ class SessionCreator(tf.train.SessionCreator):
     def _new_session(self) -> tf.Session:
         task, config = self._task, self._task.config
         tf.get_default_graph().finalize()
-        for job, k in task.servers:  # or one sentence that names the missing one
+        for job, k in task.servers:  # or a one-line error that names the missing one
             addresses.wait_for(f"{job} {k}", task.hosts[job][k], task.flags.timeout)
         manager = tf.train.SessionManager(
             local_init_op=self._local_init, ready_op=self._ready, recovery_wait_secs=0.1
@@ -67,5 +67,5 @@ class SessionCreator(tf.train.SessionCreator):
                  f"{task.flags.timeout:g} s: start it, or see its log")  # fmt: skip
 
     def connect(self) -> tf.Session:
-        """A session on parameters that are there."""
+        """A session on parameters that exist already."""
         return tf.Session(self._target, config=self._task.config)

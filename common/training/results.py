@@ -1,4 +1,4 @@
-"""What a task leaves in the results folder; `common/README.md` describes the files."""
+"""Writes a task's files into the results folder; `common/README.md` describes them."""
 
 import atexit
 import datetime
@@ -11,12 +11,12 @@ from typing import NoReturn, TextIO
 from common import fail
 
 written: list[str] = []  # the folders that this process writes to
-made: list[Path] = []  # those that were not there before, or what is above them
+made: list[Path] = []  # the topmost folder that each `create` made
 opened: list[tuple] = []  # flags, worker and first byte of each events file that it appends to
 
 
 def create(folder: str | Path, flag: str = "--results") -> Path:
-    """Makes a folder; one sentence naming `flag`, and exit code 2, where it cannot be written."""
+    """Creates a folder; exits with a one-line error naming `flag` if it is not writable."""
     path = Path(folder)
     probe = path / f".probe-{os.getpid()}"
     written.append(str(path))
@@ -26,7 +26,7 @@ def create(folder: str | Path, flag: str = "--results") -> Path:
         probe.write_text("")
         probe.unlink()
     except OSError as error:
-        fail(f"cannot write to {folder} ({error.strerror}): name another {flag}")
+        fail(f"cannot write to {folder} ({error.strerror}): use another {flag}")
     return path
 
 
@@ -36,7 +36,7 @@ def now() -> str:
 
 
 def write(path: Path, write_to) -> None:
-    """A file that appears whole or not at all: `write_to(file)` of bytes, then renamed."""
+    """Writes a file that appears whole or not at all: `write_to(file)`, binary, then renames."""
     temporary = path.with_name(f".{os.getpid()}-{path.name}")
     try:
         with open(temporary, "wb") as file:
@@ -72,12 +72,12 @@ def note_evaluation(folder: str, found: dict) -> None:
 
 
 def line(worker: int, step: int, loss: float, staleness: int) -> str:
-    """How a step looks on the screen."""
+    """The line that the screen shows for a step."""
     return f"[worker {worker}] step {step}  loss {loss:.4g}  staleness {staleness}"
 
 
 def diverged(task, what: str) -> NoReturn:
-    """Ends this process with one sentence: `what` is NaN."""
-    fail(f"{what} is not a number any more: try a smaller --learning_rate than "
+    """Exits with a one-line error: `what` is NaN."""
+    fail(f"{what} is NaN: try a smaller --learning_rate than "
          f"{task.flags.learning_rate:g} (the more asynchronous workers, here {task.flags.workers}, "
          "the smaller it must be)")  # fmt: skip

@@ -1,19 +1,19 @@
-"""Synchronous rounds: the workers wait for each other, and all of them make one update together.
+"""Synchronous rounds: the workers wait for each other, and together they make one update.
 
-The queues are on the ps that holds the count of the updates:
+The queues are on the ps that counts the updates:
 
-    tokens-K    worker K takes one before each step: how many updates there have been
-    pushed      what the workers push: who, the token it started from, a value for each parameter
+    tokens-K    worker K takes a token before each step: the number of updates so far
+    pushed      what workers push: their index, the token they started from, a value per parameter
 
-One round, made of the operations below:
+One round consists of the operations below:
 
     worker      wait -> pull, gradient -> push
     chief       gather one push of this round from each of the first `count` workers -> the update
                 -> release: a token for every worker
 
-A worker's training loop runs its part; a separate thread in the chief's process runs the chief's.
-(`tf.train.SyncReplicasOptimizer` has one queue of tokens for all: a fast worker may take
-two, and an update then holds two gradients of one worker.)
+Each worker's training loop runs its part; a separate thread in the chief's process runs the
+chief's. (`tf.train.SyncReplicasOptimizer` has one queue of tokens for all: a fast worker may take
+two, and the update then contains two gradients of one worker.)
 """
 
 import json
@@ -41,16 +41,16 @@ class Rounds(tf.train.SessionRunHook):
                 for k in range(task.flags.workers)
             ]
             self._pushed = tf.FIFOQueue(task.flags.workers, *zip(*kinds), shared_name="pushed")
-            self._round = global_step.read_value()  # the current one
-            # Run when the session begins: every worker starts with a token. A restarted chief
-            # gives every worker a new one, since it may have died before it released them.
+            self._round = global_step.read_value()  # the current round
+            # Runs when the session begins: every worker starts with a token. A restarted chief
+            # gives every worker a new one, since it may have died before releasing them.
             mine = self._tokens if task.is_chief else [self._tokens[task.index]]
             self.start = [self._give(mine, self._round)]
-            # Ends the run: a worker that waits for a token, now or later, gets OutOfRangeError.
+            # Ends the run: workers that wait for a token, now or later, get OutOfRangeError.
             self.close = tf.group(*[queue.close() for queue in self._tokens])
 
     def _give(self, queues, token: tf.Tensor) -> tf.Operation:
-        """Puts a token into each queue; after the last update, closes them, which ends the run."""
+        """Puts a token into each queue. After the last update, closes them, which ends the run."""
         return tf.cond(
             token < self._task.flags.steps,
             lambda: tf.group(*[queue.enqueue(token) for queue in queues]),
@@ -61,9 +61,9 @@ class Rounds(tf.train.SessionRunHook):
 
     @graphs.scope("wait")
     def wait(self) -> tf.Tensor:
-        """Waits for this worker's token: how many updates there have been, int64, on the ps.
+        """Waits for this worker's token: the number of updates so far, int64, on the ps.
 
-        A worker that was late finds several tokens, of which only the newest counts.
+        A late worker finds several tokens; only the newest counts.
         """
         mine = self._tokens[self._task.index]
         with tf.device(self._global_step.device):
@@ -78,7 +78,7 @@ class Rounds(tf.train.SessionRunHook):
 
     @graphs.scope("push")
     def push(self, values: list[tf.Tensor], token: tf.Tensor) -> tf.Operation:
-        """Sends `values`, one for each parameter, with the token from which they were computed."""
+        """Sends `values`, one per parameter, and the token from which they were computed."""
         arrived = copies.send(values, self._params, self._global_step.device)
         measure.note("computed", token, measure.noted("computed", arrived[0]))
         with tf.device(self._global_step.device):
@@ -90,10 +90,10 @@ class Rounds(tf.train.SessionRunHook):
     def gather(self, count: int) -> list[tf.Tensor]:
         """Waits for one push of this round from each of the first `count` workers.
 
-        Drops what was computed from an older token, and a second push of a restarted worker.
+        Drops pushes computed from an older token, and a second push by a restarted worker.
 
         Returns:
-            The sum of what they pushed, for each parameter, on the ps.
+            The sum of the pushed values, for each parameter, on the ps.
         """
 
         def take_one(who, total):
@@ -115,7 +115,7 @@ class Rounds(tf.train.SessionRunHook):
 
     @graphs.scope("release")
     def release(self, update: tf.Operation, number: tf.Tensor) -> None:
-        """Once the update is applied, gives every worker a token for the next round."""
+        """Gives every worker a token for the next round once the update is applied."""
         checks.check_updates(self._params, update, number)
         with tf.device(self._global_step.device), tf.control_dependencies([update]):
             released = self._give(self._tokens, number + 1)
@@ -130,10 +130,10 @@ class Rounds(tf.train.SessionRunHook):
             chain = copies([released.op], [rows.put], self._task.flags.steps_per_execution)
             self._several = [chain[-1][end] for end in self._ends]
 
-    # As a hook: the chief's thread makes one update after the other, beside the training loop.
+    # As a hook: the chief's thread makes one update after another, parallel to the training loop.
 
     def after_create_session(self, session, coord):
-        """Also called after a recovery: by then the thread of the lost session has ended."""
+        """Also called after a recovery, when the thread of the lost session has ended."""
         if self._task.is_chief:
             threading.Thread(target=self._run, args=(session, coord), daemon=True).start()
 
@@ -144,7 +144,7 @@ class Rounds(tf.train.SessionRunHook):
             one = session.make_callable(self._ends)
             several = session.make_callable(self._several or self._ends)
             with open(path, "a", encoding="utf-8") as file:
-                self._note(file, session.run(self._read))  # what a killed chief has left
+                self._note(file, session.run(self._read))  # left by a killed chief
                 while made < flags.steps and not coord.should_stop():
                     whole = flags.steps - made >= flags.steps_per_execution
                     several() if whole else one()
@@ -153,14 +153,14 @@ class Rounds(tf.train.SessionRunHook):
                         self._note(file, session.run(self._read))
             session.run(self.close)
         except (tf.errors.UnavailableError, tf.errors.AbortedError):
-            pass  # a ps is lost: the training loop notices it too, and recovers the session
+            pass  # a ps is lost: the training loop notices too, and recovers the session
         except (tf.errors.CancelledError, RuntimeError):
-            pass  # the session was closed: the run ends before its last step
-        except Exception as error:  # an error in this graph also ends the training loop
+            pass  # the session was closed: the run ends early
+        except Exception as error:  # an error here also ends the training loop
             coord.request_stop(error)
 
     def _note(self, file, rows) -> None:
-        """Writes which workers' pushes each update holds."""
+        """Writes which workers' pushes each update contains."""
         self._due = time.time() + 0.1
         for number, counted_at, *who in rows.tolist():
             workers = [k for k, there in enumerate(who) if there]

@@ -1,9 +1,8 @@
 """Several steps in one call of the session: `--steps_per_execution`.
 
-Around a small step, a call costs more than the step itself: Python, a message that makes each ps
-start its part of the graph, another that clears it up. So the graph of a step is copied and the
-copies are chained: the same steps, one after the other, in one call. Keras has the same idea and
-the same name for it.
+A call costs more than a small step: Python, a message that makes each ps start its part of the
+graph, another that cleans up. So this module copies the graph of a step and chains the copies: one
+call makes the same steps, one after another. Keras has the same option under the same name.
 """
 
 import tensorflow.compat.v1 as tf
@@ -16,19 +15,19 @@ SEEDS = ("seed", "seed2")
 def copies(
     step: list[tf.Operation], puts: list[tf.Operation], count: int
 ) -> list[dict[tf.Operation, tf.Operation]]:
-    """A chain of copies of a step.
+    """Makes a chain of copies of a step.
 
     Args:
         step: what a call without a chain would run.
-        puts: what notes the step, run with it.
+        puts: the operations that record the step, run with it.
         count: steps in one call.
 
     Returns:
         `count` dictionaries from the step's operations: to themselves, then to copies.
 
-    What has a state in a copy (variables, queues, the data, clocks, loops) waits: on a ps for the
-    end of the step before, as if the session had been called again; in this process only for what
-    the step before did in this process, which is the same and spares a message.
+    In a copy, operations with state (variables, queues, the data, clocks, loops) wait. On a ps they
+    wait for the end of the step before, as in a new call of the session. In this process they wait
+    only for what that step did in this process, which has the same effect and saves a message.
     """
     runs, everything = graphs.needed([*step, *puts]), step[0].graph
     ops = [op for op in everything.get_operations() if op in runs and not _is_shared(op)]
@@ -44,13 +43,13 @@ def copies(
     beyond = _beyond(ops)
     for i in range(1, count):
         graph, given = tf.GraphDef(), {}
-        if i == count - 1:  # its values may be fetched
+        if i == count - 1:  # the caller may fetch its values
             ops = ops + beyond
         inside = set(ops)
         for op in ops:
             node = graph.node.add()
             node.CopyFrom(op.node_def)
-            node.attr.pop("_class", None)  # the devices are there; colocation names originals
+            node.attr.pop("_class", None)  # devices are set; colocation would name the originals
             node.input[:] = [tensor.name for tensor in op.inputs]
             node.input.extend(f"^{o.name}" for o in op.control_inputs if o in inside)
             _reseed(node, i, functions, graph.library)
@@ -69,7 +68,7 @@ def copies(
 
 
 def of(copy: dict[tf.Operation, tf.Operation], fetches):
-    """The copy's counterpart of `fetches`, in the same structure; what it lacks is as it was."""
+    """The copies of `fetches`, in the same structure; what has no copy stays as it is."""
 
     graph = next(iter(copy)).graph
 
@@ -84,9 +83,9 @@ def of(copy: dict[tf.Operation, tf.Operation], fetches):
 
 
 def _reseed(node, i: int, functions: dict, library) -> None:
-    """Random operations with a seed draw other numbers in each copy; also those in a loop's body.
+    """Gives random operations another seed in each copy, also those inside a loop's body.
 
-    A loop names its body, one of `functions`; a changed one goes into `library` under a new name.
+    A loop names its body, one of `functions`; a changed body goes to `library` under a new name.
     """
     if all(name in node.attr for name in SEEDS) and any(node.attr[name].i for name in SEEDS):
         node.attr["seed2"].i += i * 1_000_003
@@ -102,20 +101,20 @@ def _reseed(node, i: int, functions: dict, library) -> None:
 
 
 def _has_state(op: tf.Operation) -> bool:
-    """What is random, reads or writes a variable, a queue, a clock, the data."""
+    """Whether it is random, or uses a variable, a queue, a clock or the data."""
     return op.op_def.is_stateful or any(map(graphs.is_variable, op.inputs))
 
 
 def _is_shared(op: tf.Operation) -> bool:
-    """The same for all copies: what is fed, what names a variable, a queue or an iterator."""
+    """Whether all copies share it: what is fed, or names a variable, a queue or an iterator."""
     names = not op.inputs and op.outputs and graphs.is_variable(op.outputs[0])
     return op.type.startswith("Placeholder") or bool(names)
 
 
 def _beyond(ops: list[tf.Operation]) -> list[tf.Operation]:
-    """What the graph computes from the step, though the step does not need it."""
+    """What the graph computes from the step but the step does not need."""
     known, found = set(ops), []
-    for op in ops[0].graph.get_operations():  # each after those that it waits for
+    for op in ops[0].graph.get_operations():  # in order of creation: inputs first
         if not (op in known or _is_shared(op) or known.isdisjoint(graphs.behind(op))):
             known.add(op)
             found.append(op)

@@ -1,7 +1,7 @@
-"""The session of a client with several threads, each on other tasks: a lost task is everybody's.
+"""The session of a client with several threads, which all recover if one of them loses a task.
 
-There is one session, so a thread that loses a task must make a new one for all. The others may be
-in the middle of a step then, which breaks off; they go on in the new session.
+There is only one session, so a thread that loses a task must replace it for all. The other threads
+may be in the middle of a step: it is aborted, and they continue in the new session.
 """
 
 import threading
@@ -12,7 +12,7 @@ from common.training.loop import Session
 
 
 class _OneAtATime:
-    """A monitored session; while one thread recovers it, the others wait."""
+    """A monitored session. While one thread recovers it, the others wait."""
 
     def __init__(self, monitored: tf.train.MonitoredSession):
         self._monitored, self.lock, self.graph = monitored, threading.RLock(), monitored.graph
@@ -26,23 +26,23 @@ class _OneAtATime:
             return self._monitored.run_step_fn(step_fn)
 
     def should_stop(self) -> bool:
-        with self.lock:  # without a session, in the middle of a recovery, it says yes
+        with self.lock:  # in the middle of a recovery it would say yes
             return self._monitored.should_stop()
 
 
 class Shared(Session):
-    """What the loop of each thread calls `sess`."""
+    """The session that each thread's loop calls `sess`."""
 
     def __init__(self, monitored: tf.train.MonitoredSession, steps: list, every: int):
         super().__init__(_OneAtATime(monitored), steps, every)
 
     def run(self, *args, **more):
-        """As `tf.Session.run`."""
+        """Like `tf.Session.run`."""
         while True:
             session = self._steps[0].session
             try:
                 return super().run(*args, **more)
             except (tf.errors.OpError, RuntimeError):
                 with self._monitored.lock:
-                    if self._steps[0].session is session:  # not because another thread recovered
+                    if self._steps[0].session is session:  # no other thread has recovered it
                         raise

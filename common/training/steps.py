@@ -1,4 +1,4 @@
-"""The steps of the training loop: each is run, measured and written to the events."""
+"""Runs the steps of the training loop, measures them and writes the events."""
 
 import functools
 import json
@@ -12,11 +12,11 @@ import tensorflow.compat.v1 as tf
 from common.training import graphs, measure, results
 from common.training.board import Board
 
-SOON = 0.1  # seconds until rows are read; more where that takes over a tenth of them
+SOON = 0.1  # seconds between reads of the rows; more if reading takes over a tenth of that
 
 
 class Replica(NamedTuple):
-    """What a step reports of one replica: a worker process, a thread or a tower."""
+    """What a step reports about one replica: a worker process, a thread or a tower."""
 
     step: tf.Operation
     loss: tf.Tensor
@@ -26,12 +26,12 @@ class Replica(NamedTuple):
 
     @graphs.scope("events")
     def rows(self, task, name: str) -> list[measure.Rows]:
-        """Two rows of numbers for each step: one where it computes, one on the ps that counts."""
+        """Two rows of numbers per step: one where it computes, one on the ps that counts."""
         number, place = self.number, self.loss.device if task.hosts else ""
         pulled_at = number if self.pulled_at is None else self.pulled_at
         with tf.device(place):
             computed = measure.noted("computed", self.sent[0] if self.sent else number)
-            if computed is not None:  # an elastic worker pushes first and computes then
+            if computed is not None:  # an elastic worker pushes before it computes
                 computed = tf.maximum(computed, measure.now([self.loss]))
             here = [self.loss, measure.noted("arrived", pulled_at), computed]
         times = measure.noted("read", pulled_at), measure.noted("counted", number)
@@ -41,16 +41,16 @@ class Replica(NamedTuple):
 
 
 class Step:
-    """One step operation, and the events files of the replicas that it trains."""
+    """A step operation, and the events files of the replicas that it trains."""
 
     def __init__(self, task, first: int, replicas: Sequence[Replica]):
-        """`first` is the index of the first replica; all of them have the same `step`."""
+        """`first` is the index of the first replica; all replicas have the same `step`."""
         self.op = replicas[0].step
         self.numbers = [replica.number.op for replica in replicas]
         self._rows = [each.rows(task, f"worker-{k}") for k, each in enumerate(replicas, first)]
         puts = [rows.put for both in self._rows for rows in both]
         self.count = task.flags.steps_per_execution
-        # A group of operations on several devices is run as its parts, which spares a message.
+        # Runs a group of operations on several devices as its parts, which saves a message.
         parts = self.op.control_inputs if self.op.type == "NoOp" and not self.op.device else []
         parts = parts or [self.op]
         self.ends = [*parts, *puts]
@@ -67,19 +67,19 @@ class Step:
         self._boards = [Board(task.flags, first + k) for k in range(len(replicas))]
 
     def prepare(self, session: tf.Session) -> None:
-        """For a new session, also after a recovery."""
+        """Prepares for a new session, also after a recovery."""
         self.session = session
         self._call = session.make_callable(self.ends)
         self._read = session.make_callable([[rows.read for rows in both] for both in self._rows])
-        self._read()  # what a lost session has left
+        self._read()  # discards what a lost session left
         for board in self._boards:
             board.open()
         self._calls, self._due = [], 0.0
-        self._counted = [math.nan] * len(self._files)  # when, the last update of each replica
+        self._counted = [math.nan] * len(self._files)  # when each replica's last update was
 
     def run(self, fetches=None, more: Sequence = (None, None, None)):
-        """Makes the step, or `--steps_per_execution` of them, without hooks; returns the values of
-        `fetches`, if any. `more` are the other arguments of `tf.Session.run`."""
+        """Makes the step, or `--steps_per_execution` of them, without hooks. Returns the values of
+        `fetches`, if any; `more` are the other arguments of `tf.Session.run`."""
         began, ended = time.time(), math.nan
         try:
             if fetches is None and not any(more):
@@ -93,19 +93,19 @@ class Step:
         return values
 
     def note(self, began: float, ended: float) -> None:
-        """Notes a call of the session, which ended (NaN: broke off) with the last of its steps."""
+        """Notes when a call of the session began and ended (NaN: it was aborted)."""
         self._calls.append((began, ended))
         if ended > self._due:
             self.write()
 
     def write(self, last: bool = False) -> None:
-        """Reads what the calls have left, and adds a line to the events for each step.
+        """Reads the rows of past calls, and adds a line to the events for each step.
 
         Args:
-            last: there will be no more steps.
+            last: no more steps will come.
 
         Raises:
-            tf.train.NanLossDuringTrainingError: when a loss is not a number any more.
+            tf.train.NanLossDuringTrainingError: if a loss is NaN.
         """
         calls, self._calls, diverged, began = self._calls, [], False, time.time()
         found = self._read()
@@ -118,8 +118,8 @@ class Step:
                 number, pulled_at = map(int, there[:2])
                 read, counted, asked = there[2:]
                 at = began if at_call == 0 else over
-                at += _known(read - asked, 0.0)  # a wait for others, by the clock of the ps
-                # Inside a call, the worker does not see when its push is over.
+                at += _known(read - asked, 0.0)  # the wait for others, by the clock of the ps
+                # Inside a call, the worker does not see when its push ends.
                 over = ended if at_call == self.count - 1 else math.nan
                 over = _known(over, computed, counted)
                 pulled, computed = _known(arrived, at), _known(computed, over)
@@ -135,11 +135,11 @@ class Step:
                 self._counted[k] = counted
                 diverged |= math.isnan(loss)
             lines = [json.dumps(event) + "\n" for event in events]
-            file.write("".join(lines))  # whole lines at once: nobody ever finds half a line
+            file.write("".join(lines))  # whole lines at once: nobody reads half a line
             self._boards[k].note(events, last or diverged)
             if k == 0:
                 self._unsaid = events[-1] if events else self._unsaid
-        if self._unsaid and (last or time.time() > self._said + 1):  # once a second, into the log
+        if self._unsaid and (last or time.time() > self._said + 1):  # once a second, to the log
             said = [self._unsaid[key] for key in ("global_step", "loss", "staleness")]
             print(results.line(self._first, *said), flush=True)
             self._said, self._unsaid = time.time(), {}
@@ -149,17 +149,17 @@ class Step:
 
 
 def _known(*times: float) -> float:
-    """The first that is not NaN."""
+    """The first time that is not NaN."""
     return next(time for time in times if time == time)
 
 
 def _rounded(key: str, value: float) -> float | None:
-    """Times to the microsecond; what was not measured (NaN) is null. A loss is as it is."""
+    """Rounds times to microseconds; NaN (not measured) becomes None. A loss stays as it is."""
     return value if key == "loss" else None if math.isnan(value) else round(value, 6)
 
 
 class Notes(tf.train.SessionRunHook):
-    """Lets the monitored session note the steps that it makes with hooks."""
+    """Notes the steps that the monitored session makes with hooks."""
 
     def __init__(self, steps: list[Step]):
         self._steps = steps

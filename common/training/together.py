@@ -1,4 +1,4 @@
-"""How the workers of a run begin and end at the same time."""
+"""Makes the workers of a run start and stop together."""
 
 import contextlib
 import time
@@ -10,13 +10,13 @@ from common.gates import Gate
 
 
 class StartAndStop(tf.train.SessionRunHook):
-    """Start: each opens its own gate and waits at everybody's. Stop: each says that its loop has
-    ended; the chief waits for all, finishes the run, and lets everybody go. A task that was started
-    again finds open gates, or opens its own again on a ps that was started again."""
+    """Start: each worker opens its own gate and waits at all the others. Stop: each worker reports
+    that its loop has ended; the chief waits for all, finishes the run, and lets them go. If a task
+    restarts, it finds the gates open, or opens its own again on a restarted ps."""
 
     def __init__(self, task, begin: Sequence[tf.Operation] = (), end: Sequence[tf.Operation] = ()):
-        """`begin` is run before anybody starts, and again after a recovery; `end` makes workers
-        stop that wait for others."""
+        """`begin` runs before any worker starts, and again after a recovery; `end` stops workers
+        that wait for others."""
         self._task, self._begin, self._end = task, list(begin), list(end)
         self._started, self._look = False, 0.0
         if not task.hosts:
@@ -32,8 +32,8 @@ class StartAndStop(tf.train.SessionRunHook):
                       for job, k in task.servers]  # fmt: skip
 
     def after_create_session(self, session, coord):
-        """Also after a recovery; who has started once does not wait again."""
-        with contextlib.suppress(tf.errors.CancelledError):  # what it fills was closed: at the end
+        """Also runs after a recovery; a worker that has started does not wait again."""
+        with contextlib.suppress(tf.errors.CancelledError):  # its queues are closed: at the end
             session.run(self._begin)
         if not self._task.hosts:
             return
@@ -44,7 +44,7 @@ class StartAndStop(tf.train.SessionRunHook):
         self._started = True
 
     def after_run(self, run_context, run_values):
-        """With a target accuracy, looks twice a second whether the chief has seen it reached."""
+        """With a target accuracy, checks twice a second whether the chief has seen it."""
         if self._task.flags.target_accuracy and self._task.hosts and time.time() > self._look:
             self._look = time.time() + 0.5
             if self._stop.is_open(run_context.session):
@@ -55,20 +55,20 @@ class StartAndStop(tf.train.SessionRunHook):
             self._updates = session.run(self._count)
 
     def stop(self, session: tf.Session) -> None:
-        """Makes every worker stop, before `--steps` is reached."""
+        """Stops every worker before `--steps` is reached."""
         if self._task.hosts:
             self._stop.open(session)
             session.run(self._end)
 
     def finish(self, session: tf.Session, write: Callable[[], None]) -> None:
-        """After the loop: the chief calls `write` when every worker's last update is applied.
+        """After the loop: the chief calls `write` once every worker's last update is applied.
 
         Args:
             session: a new session.
-            write: writes the results; may be called again if a ps is lost in the middle.
+            write: writes the results; called again if a ps is lost in between.
 
         Raises:
-            tf.errors.AbortedError: if updates are gone since the loop: a ps was lost.
+            tf.errors.AbortedError: if updates were lost since the loop, because a ps was lost.
         """
         task = self._task
         if not task.hosts:
@@ -88,6 +88,6 @@ class StartAndStop(tf.train.SessionRunHook):
             self._finished.open(session)
         else:
             self._finished.wait(session, self._who[0], task.flags.timeout, check)
-        for gate in self._left:  # a ps that saw the last one go is gone before it can answer
+        for gate in self._left:  # a ps ends when the last one leaves, before it answers
             with contextlib.suppress(tf.errors.UnavailableError, tf.errors.AbortedError):
                 gate.open(session)
