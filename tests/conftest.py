@@ -212,6 +212,22 @@ def start(tmp_path):
             process.communicate()
 
 
+_DEFAULT_RUNS: dict[str, Finished] = {}
+
+
+@pytest.fixture
+def default_run(run, tmp_path_factory):
+    """`default_run("HogWild")`: a run without flags, shared by tests that only look at it."""
+
+    def _default_run(folder) -> Finished:
+        if folder not in _DEFAULT_RUNS:
+            where = tmp_path_factory.mktemp(folder) / "results"
+            _DEFAULT_RUNS[folder] = run(folder, "--results", where)
+        return _DEFAULT_RUNS[folder]
+
+    return _default_run
+
+
 @pytest.fixture
 def run(start):
     """Runs an example to the end: `run("HogWild", "--steps", 20)` -> Finished."""

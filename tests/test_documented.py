@@ -61,8 +61,8 @@ def alone(tmp_path):
     return folder
 
 
-def test_what_two_runs_and_a_task_by_hand_write(run, alone):
-    hogwild = run("HogWild", "--steps", 40)
+def test_what_two_runs_and_a_task_by_hand_write(run, default_run, alone):
+    hogwild = default_run("HogWild")
     rounds = run("Synchronous-SGD", "--steps", 20, "--model", "linear")
     found = files(hogwild.results) | files(rounds.results) | files(alone)
     search = {"trials.jsonl", "members.npz"}

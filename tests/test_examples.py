@@ -27,8 +27,8 @@ SUMMARY = {
 
 @pytest.mark.slow("2,000 steps each")
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_defaults_learn_the_digits_and_keep_the_contract(run, example):
-    finished = run(example)
+def test_defaults_learn_the_digits_and_keep_the_contract(default_run, example):
+    finished = default_run(example)
     summary = finished.summary
     assert summary.keys() == SUMMARY.keys()
     assert all(isinstance(summary[key], kind) for key, kind in SUMMARY.items())

@@ -117,33 +117,37 @@ def test_a_ps_that_never_comes_up(run, tmp_path):
     assert last.startswith(f"error: timed out after {limit} s (--timeout): ps 0 never answered at")
 
 
-@pytest.mark.parametrize("missing", ["ps 0", "worker 1", "worker 0"])
-def test_by_hand_a_missing_task_is_named(tmp_path, missing):
+def test_by_hand_a_missing_task_is_named(tmp_path):
+    """In three clusters at the same time."""
     from common.launch import network
 
-    ports = network.free_ports(3, private=False)
-    hosts = ["--ps_hosts", f"localhost:{ports[0]}"]
-    hosts += ["--worker_hosts", f"localhost:{ports[1]},localhost:{ports[2]}"]
-    limit = str(round(seconds(4)))
+    every_port, limit = iter(network.free_ports(9, private=False)), str(round(seconds(4)))
 
-    def task(script, index):
-        command = [sys.executable, ROOT / "HogWild" / script, "--task_index", str(index), *hosts]
-        return subprocess.Popen(
-            [*map(str, command), "--timeout", limit, "--results", str(tmp_path / f"{index}")],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(),
-        )  # fmt: skip
+    def tasks(missing) -> list[subprocess.Popen]:
+        ports = [next(every_port) for _ in range(3)]
+        hosts = ["--ps_hosts", f"localhost:{ports[0]}"]
+        hosts += ["--worker_hosts", f"localhost:{ports[1]},localhost:{ports[2]}"]
+        scripts = [("worker.py", 1 if missing == "worker 0" else 0), ("ps.py", 0)]
+        return [
+            subprocess.Popen(
+                [sys.executable, ROOT / "HogWild" / script, "--task_index", str(index), *hosts,
+                 "--timeout", limit, "--results", str(tmp_path / f"{missing}-{script}")],
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(),
+            )
+            for script, index in scripts[: 1 if missing == "ps 0" else 2]
+        ]  # fmt: skip
 
-    ps = None if missing == "ps 0" else task("ps.py", 0)
-    worker = task("worker.py", 1 if missing == "worker 0" else 0)
-    output, _ = worker.communicate(timeout=seconds(60))
-    if ps:
-        ps.kill()
-        ps.communicate()
-    assert worker.returncode == 2
-    errors = [line for line in output.splitlines() if line.startswith("error:")]
-    assert len(errors) == 1
-    assert missing in errors[0]
-    assert f"{limit} s" in errors[0]
+    clusters = {missing: tasks(missing) for missing in ("ps 0", "worker 1", "worker 0")}
+    for missing, (worker, *ps) in clusters.items():
+        output, _ = worker.communicate(timeout=seconds(60))
+        for task in ps:
+            task.kill()
+            task.communicate()
+        assert worker.returncode == 2
+        errors = [line for line in output.splitlines() if line.startswith("error:")]
+        assert len(errors) == 1
+        assert missing in errors[0]
+        assert f"{limit} s" in errors[0]
 
 
 def test_nan_stops_and_says_what_to_try(run):

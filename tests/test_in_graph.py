@@ -81,11 +81,6 @@ def assert_average(run, n: int, **where) -> None:
         assert_only_batches_leave_the_chief(mine, range(n))
 
 
-def test_the_average_of_two_is_synchronous_sgd(run):
-    assert_average(run, 2)
-
-
-@pytest.mark.slow("two more runs")
 def test_the_average_of_three_is_synchronous_sgd(run, tmp_path):
     assert_average(run, 3, root=probed("chief", tmp_path / "mine"))
 

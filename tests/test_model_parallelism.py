@@ -142,11 +142,10 @@ def test_within_layers_is_exact(run, expected):
     assert finished.summary["test_accuracy"] == pytest.approx(right)
 
 
-@pytest.mark.slow("four runs")
+@pytest.mark.slow("three runs")
 @pytest.mark.parametrize(
     "flags",
     [
-        ("--workers", 1, "--ps", 1),
         ("--workers", 4, "--micro_batches", 3),
         ("--workers", 3, "--steps_per_execution", 7),
         ("--split", "units", "--workers", 1, "--ps", 1),

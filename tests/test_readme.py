@@ -85,7 +85,7 @@ def test_commands_can_be_typed():
             flags.parser(defaults).parse_args(match[2].split())
 
 
-def test_quoted_output_matches_a_run(run):
+def test_quoted_output_matches_a_run(default_run):
     """A run prints what the README shows, except for numbers."""
     (quoted,) = re.findall(r"\$ bash HogWild/run.sh\n(.*?)\n```", text("README.md"), re.S)
 
@@ -94,7 +94,7 @@ def test_quoted_output_matches_a_run(run):
         lines = [re.sub(r"results in \S+", "results in DIR", line) for line in lines]
         return sorted({re.sub(r"[\d.,e-]*\d%?", "N", line) for line in lines})
 
-    assert shape(quoted) == shape(run("HogWild").output)
+    assert shape(quoted) == shape(default_run("HogWild").output)
 
 
 def test_every_new_line_of_distribution_is_marked():

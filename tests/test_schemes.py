@@ -95,42 +95,15 @@ def test_the_default_moving_rate(example, n):
 
 
 @pytest.mark.parametrize("mode", ["towers", pytest.param("synchronous", marks=ANOTHER)])
-@pytest.mark.parametrize("n", [2, pytest.param(3, marks=ANOTHER)])
-def test_several_devices_are_synchronous_sgd(trained, mode, n):
+def test_several_devices_are_synchronous_sgd(trained, mode, n=3):
     finished = trained("Multiple-GPUs-Single-Machine", "--mode", mode, "--workers", n)
     assert_close(flat(finished), flat(trained("Synchronous-SGD", "--workers", n)), 1e-6)
     assert finished.summary["workers"] == n
     assert len(finished.events(n - 1)) == 20
 
 
-# Common properties of schemes: run against run.
-
-
-@ANOTHER
-def test_a_window_of_one_step_equals_no_window(trained):
-    agn = trained("AGN", "--workers", 1, "--window", 1)
-    assert_close(flat(agn), flat(trained("HogWild", "--workers", 1)), 1e-6)
-    sagn = trained("SAGN", "--workers", 2, "--window", 1)
-    assert_close(flat(sagn), flat(trained("Synchronous-SGD", "--workers", 2)), 1e-6)
-
-
-@ANOTHER
-def test_synchronous_sgd_on_equal_shards_is_one_process(trained):
-    """1,437 examples make three equal shards."""
-    together = trained("Synchronous-SGD", "--workers", 3)
-    assert_close(flat(together), flat(trained("Non-Distributed-Setup", "--workers", 1)), 1e-5)
-
-
-@ANOTHER
-def test_equal_learning_rates_are_synchronous_sgd(trained):
-    default = trained("Synchronous-SGD-different-learning-rates", "--workers", 2)
-    assert_close(flat(default), flat(trained("Synchronous-SGD", "--workers", 2)), 1e-6)
-
-
-@ANOTHER
-def test_without_momentum_aeamsgd_is_aeasgd(trained):
-    without = trained("AEAMSGD", "--workers", 1, "--window", 5, "--momentum", 0)
-    assert_close(flat(without), flat(trained("AEASGD", "--workers", 1, "--window", 5)), 1e-6)
+# Common properties of schemes: run against run. The notebooks assert more of them: a window of one
+# step, no momentum, equal shards, equal learning rates.
 
 
 @ANOTHER

@@ -45,8 +45,8 @@ LONG = [pytest.param("AGN", 10 * 32, marks=pytest.mark.slow("a third scheme"))]
 
 
 @pytest.mark.parametrize(("example", "examples"), [("HogWild", 32), ("Synchronous-SGD", 32), *LONG])
-def test_a_default_run(run, example, examples):
-    finished = run(example)
+def test_a_default_run(default_run, example, examples):
+    finished = default_run(example)
     board = finished.results / "tensorboard"
     assert {path.name for path in board.iterdir()} == {"worker-0", "worker-1", "test"}
     everywhere = {path.parent for path in finished.results.rglob("events.out.tfevents.*")}

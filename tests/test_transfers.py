@@ -54,7 +54,6 @@ def assert_one_transfer_each_way(finished, ps: int = 1) -> None:
     ("example", "ps"),
     [
         pytest.param("Your-Own", 1, marks=SLOW),
-        pytest.param("HogWild", 2, marks=SLOW),
         pytest.param("DOWNPOUR", 2, marks=SLOW),
     ],
 )

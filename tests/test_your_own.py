@@ -159,14 +159,12 @@ READ = pytest.mark.slow("the worker finds it, not the launcher: TensorFlow is im
         ("--data", "missing.csv", "--data: there is no file"),
         pytest.param("--data", "words.csv", "could not convert string 'x'", marks=READ),
         pytest.param("--data", "half.csv", "the last column must hold classes", marks=READ),
-        pytest.param("--data", "empty.csv", "needs a header and at least five lines", marks=READ),
         pytest.param("--batch_size", "0", "--batch_size 0: this example draws batches", marks=READ),
     ],
 )
 def test_a_mistake_ends_with_a_one_line_error(run, tmp_path, flag, value, words):
     (tmp_path / "words.csv").write_text("a,class\n" + "1,0\n" * 9 + "x,1\n")
     (tmp_path / "half.csv").write_text("a,class\n" + "1,0\n" * 9 + "1,0.5\n")
-    (tmp_path / "empty.csv").write_text("")
     finished = run("Your-Own", flag, value, ok=False)
     assert finished.code == 2
     last = finished.output.rstrip().splitlines()[-1]

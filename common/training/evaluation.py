@@ -28,7 +28,7 @@ class Evaluation(tf.train.SessionRunHook):
         count: tf.Tensor,
     ):
         """`evaluate` and `test` are as in `session.training`. Calls `reached` with the session when
-        the test accuracy reaches `--target_accuracy`. `count` is the global step that hooks read."""
+        the test accuracy reaches `--target_accuracy`. `count`: the global step that hooks read."""
         self._task, self._params, self._test, self._reached = task, params, test, reached
         x, labels = test
         with tf.device(task.device):
