@@ -34,13 +34,12 @@ class Evaluation(tf.train.SessionRunHook):
         with tf.device(task.device):
             self._x = tf.placeholder(x.dtype, [None, *x.shape[1:]])
             self._labels = tf.placeholder(labels.dtype, [None, *labels.shape[1:]])
-            w, _ = copies.pull(params, tf.train.get_global_step())
+            w, self._global_step = copies.pull(params, tf.train.get_global_step())
             measured = evaluate(w, data.scaled(self._x), self._labels)
             if missing := {"accuracy", "loss"} - set(measured):
                 raise ValueError(f"evaluate must also return {' and '.join(sorted(missing))}")
             self._sums = {f"test_{name}": tf.reduce_sum(tf.cast(values, tf.float32))
                           for name, values in measured.items()}  # fmt: skip
-        self._global_step = tf.train.get_global_step().read_value()
         self._soon, self._due, self._next, self._count = 0.0, 0.0, 0, count
 
     def after_create_session(self, session, coord):
@@ -71,11 +70,12 @@ class Evaluation(tf.train.SessionRunHook):
         stride = max(1, math.ceil(len(labels) / sample)) if sample else 1
         x, labels = x[::stride], labels[::stride]
         found = dict.fromkeys(self._sums, 0.0)
-        found["global_step"] = int(session.run(self._global_step))
         for i in range(0, len(labels), 1000):
             part = slice(i, i + 1000)
             feed = {self._x: x[part], self._labels: labels[part]}
-            for name, value in session.run(self._sums, feed).items():
+            values, step = session.run([self._sums, self._global_step], feed)
+            found.setdefault("global_step", int(step))
+            for name, value in values.items():
                 found[name] += float(value) / len(labels)
         results.note_evaluation(self._task.flags.results, found)
         scalars = {name: found[name] for name in self._sums}
