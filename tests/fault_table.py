@@ -51,6 +51,9 @@ def expected(record: dict, like: dict) -> Expected:
     if "ps" in who or ("chief" in who and like["chief_has_all"]):
         twice = 3 * second
         why = "the parameters are restored, and what came after the checkpoint is made again"
+    if example.startswith("TensorFlow-2"):
+        twice = 3 * second
+        why = "its README: whoever is lost, the program begins again, from the newest checkpoint"
     if example.startswith("One-Network-per-Device"):
         twice = like["lines"] / 4 * len(who)
         why = "a worker begins its trial, one of four, again"

@@ -74,7 +74,7 @@ def test_every_task_is_killed_once(tmp_path):
         ({"who": "launcher", "code": -9, "made": None, "events_missing": 900}, []),
         ({"who": "launcher", "fault": "term", "code": 143, "made": None}, []),
         ({"who": "launcher", "fault": "term", "made": None}, ["None of 1000 updates"]),
-        ({"example": "TensorFlow-2", "made": 1001}, []),
+        ({"example": "TensorFlow-2", "made": 1001, "events_twice": 900}, []),
     ],
 )
 def test_what_should_become_of_it(changes, words):
