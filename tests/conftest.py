@@ -57,12 +57,12 @@ def environment(**more: str) -> dict[str, str]:
     return os.environ | {name: value, "PYTHON": sys.executable} | more
 
 
-def processes() -> dict[int, str]:
+def processes(mark: str = MARK) -> dict[int, str]:
     """pid -> command line of every process with the mark, including this one's children."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            marked = MARK.encode() in (folder / "environ").read_bytes().split(b"\0")
+            marked = mark.encode() in (folder / "environ").read_bytes().split(b"\0")
             state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
             if marked and state not in "ZX":
                 command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()

@@ -70,10 +70,13 @@ def test_a_worker_that_dies_too_often(start):
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_stopping_the_launcher(start, how):
-    """Within 5 s no process of the run is alive."""
-    process, where = start("HogWild", "--steps", ENDLESS)
+def test_stopping_the_launcher(start, tmp_path, how):
+    """Within 5 s no process of the run is alive, and no temporary file is left."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    process, where = start("HogWild", "--steps", ENDLESS, TMPDIR=str(temporary))
     reach(where, 100)
+    assert any(temporary.rglob("*.py"))  # TensorFlow's, of functions that it has translated
     pids = processes()
     assert sum("worker.py" in command for command in pids.values()) == 2
     os.kill(process.pid, how)
@@ -84,6 +87,7 @@ def test_stopping_the_launcher(start, how):
     else:
         assert process.returncode == 128 + how
         assert f"stopped by {how.name}; nothing is left running" in output
+    assert not any(temporary.iterdir())
 
 
 def test_killed_while_tasks_are_importing(start):

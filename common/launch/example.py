@@ -32,6 +32,22 @@ def job_of(script: Path) -> str:
     return found[1] if found else "worker"
 
 
+def is_alone(script: Path) -> bool:
+    """Whether one process has the whole program: all replicas, and no server."""
+    return example_of(script)[0].get("ps", 1) == 0
+
+
+def scripts_of(folder: Path, script: Path, options) -> dict[str, list[Path]]:
+    """Job -> the script of each of its tasks, for the chosen script and a complete command line."""
+    job = job_of(script)
+    workers = 1 if is_alone(script) else options.workers
+    return {
+        "ps": [folder / "ps.py"] * options.ps,
+        "worker": [script if job == "worker" else folder / "worker.py"] * workers,
+        "chief": [script] * (job == "chief"),
+    }
+
+
 def example_of(script: Path) -> tuple[dict, str]:
     """An example's `DEFAULTS` and its docstring, read without running the script."""
     tree = ast.parse(script.read_text(encoding="utf-8"))

@@ -10,8 +10,7 @@ import time
 from pathlib import Path
 
 from common import flags
-from common.launch import addresses, collect, link, mistakes, network, prepare, record
-from common.launch.example import chosen_script, example_of, job_of, main_script, same_defaults
+from common.launch import addresses, collect, example, link, mistakes, network, prepare, record
 from common.launch.folder import Folder
 from common.launch.processes import Group, Process, describe_exit
 from common.training.results import now
@@ -55,11 +54,11 @@ def main(arguments: list[str]) -> int:
 def checked(arguments: list[str]) -> "Run":
     """Checks everything before it starts a task or creates a folder."""
     folder = Path(arguments[0]).resolve()
-    defaults, description = example_of(main_script(folder))
+    defaults, description = example.example_of(example.main_script(folder))
     parser = flags.parser(defaults, f"{description}\n\nbash {folder.name}/run.sh [flags]", folder)
     options = parser.parse_args(arguments[1:])
-    script = chosen_script(folder, options, defaults)
-    defaults = same_defaults(defaults, script)
+    script = example.chosen_script(folder, options, defaults)
+    defaults = example.same_defaults(defaults, script)
     flags.complete(options, defaults)
     mistakes.check(options, defaults, parser)
     prepare.packages(folder)
@@ -79,14 +78,9 @@ class Run:
         self.options, self.folder, self.results = options, folder, Folder(options)
         self.where = self.results.path
         self.meter = link.Meter(self.where, private)
-        job, alone = job_of(script), example_of(script)[0].get("ps", 1) == 0
+        job, alone = example.job_of(script), example.is_alone(script)
         self.replicas = options.workers if alone else 1  # in each worker process
-        scripts = {
-            "ps": [folder / "ps.py"] * options.ps,
-            "worker": [script if job == "worker" else folder / "worker.py"]
-            * (options.workers // self.replicas),
-            "chief": [script] * (job == "chief"),
-        }
+        scripts = example.scripts_of(folder, script, options)
         ports = iter(network.free_ports(sum(map(len, scripts.values())), private))
         fixed = ["--results", options.results, "--checkpoint_dir", options.checkpoint_dir]
         self.hosts = []

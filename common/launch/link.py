@@ -36,22 +36,32 @@ def limit(mbit: float) -> None:
     queue = max(20 * MTU, int(0.4 * rate)) + burst
     with socket.socket() as any_socket:
         fcntl.ioctl(any_socket, _SET_MTU, struct.pack("16si", b"lo", MTU))
-
-    def attribute(kind: int, data: bytes) -> bytes:
-        return struct.pack("HH", 4 + len(data), kind) + data + bytes(-len(data) % 4)
-
     # struct tc_tbf_qopt: rate (here only: Ethernet), no peak rate, queue, two unused fields.
     parameters = struct.pack("xB10x12xI8x", _ETHERNET, min(queue, 2**32 - 1))
-    options = attribute(_PARAMETERS, parameters) + attribute(_RATE64, struct.pack("Q", rate))
-    options += attribute(_BURST, struct.pack("I", min(burst, 2**32 - 1)))
+    options = _attribute(_PARAMETERS, parameters) + _attribute(_RATE64, struct.pack("Q", rate))
+    options += _attribute(_BURST, struct.pack("I", min(burst, 2**32 - 1)))
+    discipline("tbf", _attribute(_OPTIONS, options))
+
+
+def discipline(kind: str, options: bytes = b"") -> None:
+    """Gives this process's network another of the kernel's queueing disciplines: `noqueue` is
+    that of a loopback, `blackhole` loses every packet.
+
+    Raises:
+        OSError: where the kernel does not have it.
+    """
     body = struct.pack("BxxxiIII", 0, socket.if_nametoindex("lo"), 0, _ROOT, 0)
-    body += attribute(_KIND, b"tbf\0") + attribute(_OPTIONS, options)
+    body += _attribute(_KIND, kind.encode() + b"\0") + options
     head = struct.pack("IHHII", 16 + len(body), _NEW_QDISC, _REQUEST_ACK_REPLACE_CREATE, 1, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
         kernel.send(head + body)
         (error,) = struct.unpack_from("i", kernel.recv(4096), 16)
     if error:
-        raise OSError(-error, f"token bucket filter: {os.strerror(-error)}")
+        raise OSError(-error, f"queueing discipline {kind}: {os.strerror(-error)}")
+
+
+def _attribute(kind: int, data: bytes) -> bytes:
+    return struct.pack("HH", 4 + len(data), kind) + data + bytes(-len(data) % 4)
 
 
 def bytes_sent() -> int:

@@ -5,9 +5,11 @@ import ctypes
 import math
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -17,9 +19,10 @@ import psutil
 from common.launch import faults
 
 # The guard leads the process group of all tasks. When the launcher ends, for whatever reason, the
-# pipe to the guard closes, and the guard kills the group, itself included. In case somebody kills
-# the guard, Linux also kills each task when the launcher ends.
-_GUARD = "import os, sys; sys.stdin.read(); os.killpg(0, 9)"
+# pipe to the guard closes; the guard removes the tasks' temporary files and kills the group, itself
+# included. In case somebody kills the guard, Linux also kills each task when the launcher ends.
+_GUARD = """import os, sys; sys.stdin.read()
+import shutil; shutil.rmtree(sys.argv[1], True); os.killpg(0, 9)"""
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -90,8 +93,13 @@ class Group:
     def __init__(self):
         self.exits: queue.Queue[tuple[Process, int]] = queue.Queue()
         self._started: set[Process] = set()
+        # For what tasks write beside their results, such as the Python that TensorFlow generates: a
+        # task that is killed cannot remove it.
+        self._temporary = ""
+        with contextlib.suppress(OSError):  # a full disk: the results will say so
+            self._temporary = tempfile.mkdtemp()
         self._guard = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _GUARD],
+            [sys.executable, "-I", "-S", "-c", _GUARD, self._temporary],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             preexec_fn=lambda: os.setpgid(0, 0),
@@ -113,7 +121,7 @@ class Group:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=env | {"TASK_RESTARTS": str(process.restarts)},
+                env=env | {"TASK_RESTARTS": str(process.restarts), "TMPDIR": self._temporary},
                 preexec_fn=join,
             )
         self._started.add(process)
@@ -129,6 +137,7 @@ class Group:
         self._guard.wait()
         for process in self._started:
             process.exit_code = process.popen.wait()
+        shutil.rmtree(self._temporary, ignore_errors=True)
         self._guard.stdin.close()
 
 

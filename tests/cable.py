@@ -1,0 +1,49 @@
+"""Pulls the cable of a run's private network, for so many seconds: `cable.py PID SECONDS`.
+
+Every packet is lost meanwhile, and nobody is told, as with a real cable. Then TCP sends again what
+was not acknowledged. (A loopback that is set down would be another thing: the kernel tells the
+sender at once that there is no way.)
+"""
+
+import ctypes
+import os
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from common.launch import link
+
+
+def enter(pid: int) -> None:
+    """Moves this process, which must have one thread, into the private network of another.
+
+    Who does not have the right to change that network gets it with its user namespace, where the
+    owner may do everything.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    for kind in ("user", "net"):
+        theirs, mine = f"/proc/{pid}/ns/{kind}", f"/proc/self/ns/{kind}"
+        if os.readlink(theirs) != os.readlink(mine):
+            with open(theirs) as file:
+                if libc.setns(file.fileno(), 0):
+                    number = ctypes.get_errno()
+                    raise OSError(number, f"setns {kind}: {os.strerror(number)}")
+
+
+def main() -> None:
+    pid, seconds = int(sys.argv[1]), float(sys.argv[2])
+    if os.readlink(f"/proc/{pid}/ns/net") == os.readlink("/proc/self/ns/net"):
+        sys.exit(f"error: process {pid} is in this machine's network, not in a private one")
+    enter(pid)
+    link.discipline("blackhole")
+    print("cut", flush=True)
+    try:
+        time.sleep(seconds)
+    finally:
+        link.discipline("noqueue")
+
+
+if __name__ == "__main__":
+    main()

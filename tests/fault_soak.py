@@ -1,0 +1,106 @@
+"""Many short runs and a long one: nothing may be left, and nothing may grow. Behind `faults.py`."""
+
+import concurrent.futures
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+from disturbed import Run
+from fault_runs import Cell
+
+EXAMPLE, SHORT = "HogWild", 50  # --steps of a short run
+EVERY = 5.0  # seconds between two looks at the long run
+GROWS = 1.05  # the memory of a task in its last minute, as a multiple of its second one
+AND = 10.0  # MB more than that
+
+
+def measure(found, runs: int, minutes: float, jobs: int) -> None:
+    """Adds two records to a `Matrix`: of the short runs, and of the long one."""
+    found.note(Cell(EXAMPLE, "soak", "runs", ""), short_runs(runs, jobs))
+    found.note(Cell(EXAMPLE, "soak", "long", ""), long_run(minutes))
+
+
+def short_runs(runs: int, jobs: int) -> dict:
+    """One after the other, or several at once: what they leave behind."""
+
+    def one(number: int) -> tuple[float, list[str]]:
+        with tempfile.TemporaryDirectory() as where:
+            run = Run(EXAMPLE, SHORT, Path(where), 120)
+            code = run.end()
+            left = {what: each for what, each in run.left().items() if each}
+            wrong = [f"run {number} left {each[0]}" for each in left.values()]
+            if code or run.summary().get("global_step") != SHORT:
+                wrong.append(f"run {number} ended with {code}: {run.screen().splitlines()[-1:]}")
+        print(f"{number} of {runs}: {'; '.join(wrong) or 'ok'}, {run.seconds:.1f} s", flush=True)
+        return run.seconds, wrong
+
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        done = list(pool.map(one, range(1, runs + 1)))
+    seconds, wrong = [took for took, _ in done], [word for _, words in done for word in words]
+    first, last = (statistics.median(part) for part in (seconds[:20], seconds[-20:]))
+    text = f"{runs} runs of {EXAMPLE} with {SHORT} steps: {len(wrong)} faults. "
+    text += f"The first 20 took {first:.1f} s each (median), the last 20 {last:.1f} s."
+    page = ["## Many runs", "", text, ""]
+    return {"runs": runs, "seconds": sum(seconds), "wrong": wrong, "page": page}
+
+
+def long_run(minutes: float) -> dict:
+    """How much memory its tasks use, and how large the events become, every few seconds."""
+    with tempfile.TemporaryDirectory() as where:
+        run = Run(EXAMPLE, 2000, Path(where), 120)
+        run.end()
+        steps = int(60 * minutes * 2000 / run.summary()["seconds"])
+    samples = []
+    with tempfile.TemporaryDirectory() as where:
+        run = Run(EXAMPLE, steps, Path(where), 180 * minutes + 60)
+        due = time.monotonic()
+        while run.goes_on():
+            if time.monotonic() > due:
+                samples.append(look(run))
+                due += EVERY
+            time.sleep(0.1)
+        code = run.end()
+        left = [word for each in run.left().values() for word in each]
+        made = run.summary().get("global_step")
+    wrong = [f"the long run left {word}" for word in left]
+    if code or made != steps:
+        wrong.append(f"the long run ended with {code} after {made} of {steps} updates")
+    rows, grown = memory(samples)
+    text = f"{EXAMPLE} for {run.seconds / 60:.1f} minutes, {made:,} updates. The events grew to "
+    text += f"{samples[-1]['events'] / 1e6:.0f} MB, a line for each step. Memory (RSS) of each "
+    text += "task, in MB:"
+    page = ["## A long run", "", text, "", "| | second minute | last minute | most |"]
+    page += ["|---|---|---|---|", *rows, ""]
+    return {"steps": steps, "samples": samples, "wrong": wrong + grown, "page": page}
+
+
+def look(run: Run) -> dict:
+    """Time, MB of each task, bytes of the events and of all results."""
+    rss = {}
+    for name, pid in run.pids().items():
+        try:
+            rss[name] = round(psutil.Process(pid).memory_info().rss / 1e6, 1)
+        except psutil.Error:  # it has just ended
+            continue
+    sizes = {p: p.stat().st_size for p in run.results.rglob("*.jsonl")}
+    events = sum(size for path, size in sizes.items() if path.name.startswith("events"))
+    return {"time": round(time.monotonic() - run.began, 1), "rss": rss, "events": events}
+
+
+def memory(samples: list[dict]) -> tuple[list[str], list[str]]:
+    """Rows of the table, and which tasks have grown. The first minute is start-up, and the last
+    samples of the launcher are those in which it draws the curves."""
+    training = [sample for sample in samples if any("ps" in name for name in sample["rss"])]
+    end = training[-1]["time"]
+    rows, grown = [], []
+    for name in sorted({name for sample in training for name in sample["rss"]}):
+        each = [(s["time"], s["rss"][name]) for s in training if name in s["rss"]]
+        second = [mb for at, mb in each if 60 <= at < 120] or [mb for _, mb in each]
+        last = [mb for at, mb in each if at > end - 60]
+        before, after = statistics.mean(second), statistics.mean(last)
+        rows.append(f"| {name} | {before:,.0f} | {after:,.0f} | {max(m for _, m in each):,.0f} |")
+        if after > GROWS * before + AND:
+            grown.append(f"{name} grew from {before:.0f} to {after:.0f} MB")
+    return rows, grown

@@ -1,0 +1,153 @@
+"""What should become of a disturbed run, whether it did, and the table: behind `faults.py`."""
+
+import math
+import statistics
+from collections import defaultdict
+from typing import NamedTuple
+
+PAUSES = {"stop": 20, "cut": 5}  # seconds that these faults last
+PATIENCE = 60  # seconds that a run may take longer: more is a wait for something that never comes
+NAMES = {
+    "kill": "SIGKILL", "term": "SIGTERM", "stop": "stopped for 20 s", "cut": "link cut for 5 s",
+    "two": "two killed at once",
+}  # fmt: skip
+HEAD = """# What becomes of a run that is disturbed
+
+`tests/faults.py` starts every example, kills or stops a task or the launcher, or pulls the cable,
+and looks at what is left. Each cell says how many runs ended as they should, and how much longer
+they took than an undisturbed run (the median). A run should be complete: exit code 0, and exactly
+as many updates as asked. Only with its launcher it ends, too. No process, no port and no file
+outside the results may stay.
+"""
+
+
+class Expected(NamedTuple):
+    """What a run should come to, and why."""
+
+    codes: tuple[int, ...]
+    complete: bool  # with exactly as many updates as asked
+    missing: float  # lines that may lack in the events
+    twice: float  # lines that may be too many there
+    why: str
+
+
+def expected(record: dict, like: dict) -> Expected:
+    """Of a disturbed run; `like` is the undisturbed one. No example says that it does not recover.
+
+    A task writes its events every 0.1 s, or when that took a tenth of the time. A checkpoint is
+    saved once a second. The bounds are wider, since a run may be faster than the one like it.
+    """
+    fault, who, example = record["fault"], record["who"].split(" and "), record["example"]
+    second = like["lines"] / like["trained"]  # lines in a second
+    if who == ["launcher"] and fault == "kill":
+        return Expected((-9,), False, math.inf, math.inf, "all tasks end with their launcher")
+    if who == ["launcher"] and fault == "term":
+        why = "the launcher ends its tasks; or all was done, and it finishes"
+        return Expected((143, 0), False, math.inf, math.inf, why)
+    if fault in PAUSES:
+        return Expected((0,), True, 0, 0, "nothing dies: all wait, or go on without the task")
+    missing, twice = 0.5 * second, like["times"] * len(who)
+    why = "the task is started again; it had not written its last steps, or makes one twice"
+    if "ps" in who or ("chief" in who and like["chief_has_all"]):
+        twice = 3 * second
+        why = "the parameters are restored, and what came after the checkpoint is made again"
+    if example.startswith("TensorFlow-2"):
+        twice = 3 * second
+        why = "its README: whoever is lost, the program begins again, from the newest checkpoint"
+    if example.startswith("One-Network-per-Device"):
+        twice = like["lines"] / 4 * len(who)
+        why = "a worker begins its trial, one of four, again"
+    return Expected((0,), True, missing, twice, why)
+
+
+def wrong(record: dict, like: dict) -> list[str]:
+    """What is not as expected, in words; nothing where all is."""
+    if "struck" not in record:  # undisturbed, or of the soak, which says it itself
+        return record.get("wrong", [])
+    if not record["struck"]:
+        return ["the moment had always passed"]
+    want, found = expected(record, like), []
+    asked, made = like["asked"], record["made"]
+    # The README of TensorFlow-2 says that a step in flight may be made twice.
+    more = 10 if record["example"] == "TensorFlow-2" and record["fault"] not in PAUSES else 0
+    if record["code"] not in want.codes:
+        found.append(f"exit code {record['code']}: {record['says']}")
+    elif (want.complete or record["code"] == 0) and not asked <= (made or 0) <= asked + more:
+        found.append(f"{made} of {asked} updates")
+    if record["traceback"]:
+        found.append("a traceback on the screen")
+    for lines, most in (("missing", want.missing), ("twice", want.twice + more)):
+        for name in ("events", "updates"):
+            if record[f"{name}_{lines}"] > most:
+                found.append(f"{record[f'{name}_{lines}']} {lines} in the {name}")
+    if record["broken"]:
+        found.append(f"{record['broken']} lines that cannot be read")
+    for what in ("processes", "ports", "files"):
+        if record[what]:
+            found.append(f"{len(record[what])} {what} left: {record[what][0]}")
+    if record["lost"] > PAUSES.get(record["fault"], 0) + PATIENCE:
+        found.append(f"{record['lost']:.0f} s longer")
+    return found
+
+
+def all_wrong(records: list[dict]) -> list[tuple[dict, list[str]]]:
+    like = {record["example"]: record for record in records if record["fault"] == "none"}
+    found = [(record, wrong(record, like.get(record["example"], {}))) for record in records]
+    return [(record, words) for record, words in found if words]
+
+
+def table(records: list[dict], rows: str, bad: list[dict]) -> list[str]:
+    """A row for each example, or each `who`; a column for each fault."""
+    cells = defaultdict(list)
+    for record in records:
+        cells[record[rows], record["fault"]].append(record)
+    columns = [fault for fault in NAMES if any(fault == there for _, there in cells)]
+    lines = ["| | " + " | ".join(NAMES[fault] for fault in columns) + " |"]
+    lines.append("|---" * (len(columns) + 1) + "|")
+    for name in dict.fromkeys(record[rows] for record in records):
+        row = [name]
+        for fault in columns:
+            each = cells[name, fault]
+            good = sum(record not in bad for record in each)
+            whole = [record["lost"] for record in each if record["code"] == 0]
+            longer = f", {statistics.median(whole):+.1f} s" if whole else ""
+            count = f"{good} of {len(each)}" if good == len(each) else f"**{good} of {len(each)}**"
+            row.append(count + longer if each else "")
+        lines.append("| " + " | ".join(row) + " |")
+    return lines
+
+
+def text(records: list[dict]) -> str:
+    """The page."""
+    records = sorted(records, key=lambda record: record["example"])
+    cells = [record for record in records if "struck" in record]
+    faults = all_wrong(records)
+    bad = [record for record, _ in faults]
+    page = [HEAD]
+    if cells:
+        who = sorted(cells, key=lambda record: (" and " in record["who"], record["who"]))
+        page += ["## By example", "", *table(cells, "example", bad), ""]
+        page += ["## By what is disturbed", "", *table(who, "who", bad), ""]
+        page += ["## Numbers in the events", "", *numbers(who), ""]
+    page += [line for record in records for line in record.get("page", [])]
+    if faults:
+        page += ["## Not as it should be", ""]
+        for record, words in faults:
+            name = " ".join(record[key] for key in ("example", "fault", "who", "moment"))
+            page.append(f"- {name}: {'; '.join(words)}")
+        page.append("")
+    return "\n".join(page)
+
+
+def numbers(records: list[dict]) -> list[str]:
+    """How many lines lack or are double, for each who and fault: the most of all runs."""
+    cells = defaultdict(list)
+    for record in records:
+        if record["code"] == 0:
+            cells[record["who"], record["fault"]].append(record)
+    lines = ["| | most missing | most double | of updates |", "|---|---|---|---|"]
+    for (who, fault), each in cells.items():
+        row = [max(record[f"events_{what}"] for record in each) for what in ("missing", "twice")]
+        made = statistics.median(record["made"] for record in each)
+        lines.append(f"| {who}: {NAMES[fault]} | {row[0]} | {row[1]} | {made:,.0f} |")
+    return lines

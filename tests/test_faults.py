@@ -1,0 +1,145 @@
+"""The fault matrix: a small part of it, and its judgement. `faults.py` measures all of it."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import fault_runs
+import fault_table
+import pytest
+from conftest import ROOT, environment
+from machine import seconds
+
+from common.launch import network
+
+COMMAND = [sys.executable, str(ROOT / "tests" / "faults.py")]
+LIKE = {"example": "HogWild", "fault": "none", "asked": 1000, "lines": 1000, "times": 1,
+        "trained": 2.0, "chief_has_all": False}  # fmt: skip
+GOOD = {
+    "example": "HogWild", "fault": "kill", "who": "worker", "moment": "middle", "struck": True,
+    "code": 0, "made": 1000, "says": "the last line", "traceback": False, "lost": 3.0, "broken": 0,
+    "events_missing": 0, "events_twice": 0, "updates_missing": 0, "updates_twice": 0,
+    "processes": [], "ports": [], "files": [],
+}  # fmt: skip
+
+
+@pytest.mark.slow("eleven runs: the ps, the chief, a worker and the launcher of two examples die")
+def test_every_task_is_killed_once(tmp_path):
+    into = tmp_path / "found"
+    done = subprocess.run(
+        [*COMMAND, "--quick", "--jobs", "2", "--into", str(into)], text=True,
+        env=environment(PYTHONPATH=str(ROOT)), capture_output=True, timeout=seconds(240),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {fault_runs.key(record): record for record in fault_runs.read(into)}
+    assert len(found) == 10
+    for cell, record in found.items():
+        whole = cell.who != "launcher"
+        assert record["code"] == (0 if whole else -9)
+        like = found[fault_runs.like_of(cell)]
+        assert not whole or record["made"] == like["asked"]
+        assert fault_table.wrong(record, like) == []
+        assert not any(record[what] for what in ("processes", "ports", "files"))
+    assert "| HogWild | 4 of 4" in done.stdout
+    again = subprocess.run([*COMMAND, "--quick", "--into", str(into)], text=True,
+                           env=environment(PYTHONPATH=str(ROOT)), capture_output=True)  # fmt: skip
+    assert again.returncode == 0
+    assert "8 cells, 8 are there already" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, []),
+        ({"code": 1}, ["exit code 1: the last line"]),
+        ({"code": None}, ["exit code None: the last line"]),
+        ({"made": 999}, ["999 of 1000 updates"]),
+        ({"made": 1001}, ["1001 of 1000 updates"]),
+        ({"traceback": True}, ["a traceback on the screen"]),
+        ({"events_missing": 250}, []),  # of a killed worker: half a second
+        ({"events_missing": 251}, ["251 missing in the events"]),
+        ({"events_twice": 1}, []),
+        ({"events_twice": 2}, ["2 twice in the events"]),
+        ({"events_twice": 1500, "who": "ps"}, []),
+        ({"events_twice": 1501, "who": "ps"}, ["1501 twice in the events"]),
+        ({"events_missing": 1, "fault": "stop"}, ["1 missing in the events"]),
+        ({"updates_twice": 1, "fault": "cut"}, ["1 twice in the updates"]),
+        ({"broken": 1}, ["1 lines that cannot be read"]),
+        ({"processes": ["python ps.py"]}, ["1 processes left: python ps.py"]),
+        ({"lost": 61}, ["61 s longer"]),
+        ({"lost": 61, "fault": "stop"}, []),
+        ({"struck": False}, ["the moment had always passed"]),
+        ({"who": "launcher"}, ["exit code 0: the last line"]),
+        ({"who": "launcher", "code": -9, "made": None, "events_missing": 900}, []),
+        ({"who": "launcher", "fault": "term", "code": 143, "made": None}, []),
+        ({"who": "launcher", "fault": "term", "made": None}, ["None of 1000 updates"]),
+        ({"example": "TensorFlow-2", "made": 1001, "events_twice": 900}, []),
+    ],
+)
+def test_what_should_become_of_it(changes, words):
+    assert fault_table.wrong(GOOD | changes, LIKE) == words
+
+
+def test_the_roles_are_the_launchers(capsys):
+    """And the cells are of the roles that an example has."""
+    both = {"worker": "worker 1", "launcher": "launcher"}
+    assert fault_runs.tasks("HogWild") == both | {"ps": "ps 0", "chief": "worker 0"}
+    assert fault_runs.tasks("Actor-Learner") == both | {"chief": "chief 0"}
+    mirrored = "TensorFlow-2 --strategy multi_worker_mirrored"
+    assert fault_runs.tasks(mirrored).keys() == {"chief", "worker", "launcher"}
+    assert fault_runs.tasks("Non-Distributed-Setup").keys() == {"chief", "launcher"}
+    faults, moments = ["kill", "stop", "cut", "two"], ["start", "middle", "end"]
+    cells = fault_runs.matrix(["HogWild"], faults, moments)
+    assert len(cells) == 3 * (4 + 4 + (not network.can_be_private()) + 2)
+    cells = fault_runs.matrix(["Non-Distributed-Setup"], faults, moments)
+    assert {cell.who for cell in cells} == {"chief", "launcher"}
+    assert "Non-Distributed-Setup has no ps and no other worker" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(bool(network.can_be_private()), reason=network.can_be_private())
+def test_a_pulled_cable_loses_what_is_sent_meanwhile(tmp_path):
+    """TCP delivers it later; nobody is told that something is wrong."""
+    code = """
+import socket, subprocess, sys, time
+from common.launch import network
+network.choose("private", print)
+server = socket.create_server(("127.0.0.1", 0))
+sender = socket.create_connection(server.getsockname())
+receiver, _ = server.accept()
+print("ready", flush=True)
+sys.stdin.readline()
+began = time.monotonic()
+sender.sendall(b"x")
+print(receiver.recv(1), time.monotonic() - began, flush=True)
+sys.stdin.readline()
+"""
+    talk = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env=environment(PYTHONPATH=str(ROOT)), bufsize=1,
+    )  # fmt: skip
+    assert talk.stdout.readline() == "ready\n"
+    cable = subprocess.Popen([sys.executable, str(ROOT / "tests" / "cable.py"), str(talk.pid), "2"],
+                             stdout=subprocess.PIPE, text=True)  # fmt: skip
+    assert cable.stdout.readline() == "cut\n"
+    talk.stdin.write("\n")
+    got, took = talk.stdout.readline().split()
+    assert got == "b'x'"
+    assert float(took) > 1.5
+    assert cable.wait() == 0
+    talk.communicate("\n")
+
+
+def test_ctrl_c_keeps_what_is_there(tmp_path):
+    """And says that the same command goes on."""
+    into = tmp_path / "found"
+    process = subprocess.Popen(
+        [*COMMAND, "--quick", "--into", str(into)], text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, env=environment(PYTHONPATH=str(ROOT)),
+    )  # fmt: skip
+    assert "8 cells, 0 are there already" in process.stdout.readline()
+    os.kill(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=seconds(30))
+    assert process.returncode == 130, output
+    assert output.rstrip().endswith("the same command goes on")
+    assert fault_runs.read(into) == []
