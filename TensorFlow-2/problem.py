@@ -112,7 +112,7 @@ class Record:
         found = self._measure(sample=1000)
         if target and found["test_accuracy"] >= target:
             found = self._measure()  # on the whole set, to be sure
-        results.note_evaluation(self._task.flags.results, found)
+        events.note_evaluation(self._task.flags.results, found)
         self._due = time.time() + 1
         return bool(target) and found["test_accuracy"] >= target and found["global_step"] > 0
 

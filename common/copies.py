@@ -106,14 +106,8 @@ def local(params: list[tf.Variable], value: float = 0.0) -> list[tf.Variable]:
     ps or this worker fails, they return to `value`. On a ps, where all workers would share them,
     this raises ValueError.
     """
-    own = [
-        tf.Variable(
-            functools.partial(tf.fill, param.shape, value),
-            trainable=False,
-            collections=[tf.GraphKeys.LOCAL_VARIABLES],
-        )
-        for param in params
-    ]
+    how = {"trainable": False, "collections": [tf.GraphKeys.LOCAL_VARIABLES]}
+    own = [tf.Variable(functools.partial(tf.fill, p.shape, value), **how) for p in params]
     if any("/job:ps" in variable.device for variable in own):
         raise ValueError("copies.local on a ps: call it inside `with tf.device(task.device)`")
     return own

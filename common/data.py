@@ -83,7 +83,6 @@ def pipeline(dataset, flags, worker: int = 0, threads: int = 1):
         start = tf.raw_ops.MakeIterator(dataset=elements, iterator=iterator)
     tf.add_to_collection(tf.GraphKeys.TABLE_INITIALIZERS, start)  # run by tf.tables_initializer
     seconds = (flags.delay or {}).get(worker)
-    tf.add_to_collection("delayed", worker)  # the workers that apply --delay
 
     def next_element():
         late = [tf.numpy_function(lambda: time.sleep(seconds), [], [])] if seconds else []

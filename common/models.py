@@ -51,13 +51,9 @@ def create(flags) -> list[tf.Variable]:
         scale = math.sqrt(2 / math.prod(shape[:-1]))
         return scale * tf.random.stateless_normal(shape, seed=[flags.seed, i])
 
-    return [
-        tf.Variable(
-            functools.partial(start, i, shape),
-            name=f"{'biases' if len(shape) == 1 else 'weights'}_{i // 2}",
-        )
-        for i, shape in enumerate(shapes(flags))
-    ]
+    kinds = ("weights", "biases")
+    return [tf.Variable(functools.partial(start, i, shape), name=f"{kinds[i % 2]}_{i // 2}")
+            for i, shape in enumerate(shapes(flags))]  # fmt: skip
 
 
 def logits(model: str, params: list, x: tf.Tensor) -> tf.Tensor:

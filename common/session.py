@@ -133,10 +133,7 @@ def training(
     count_for_hooks = pulled_at if counted else updates_so_far(tf.train.get_global_step())
     tf.add_to_collection("global_step_read_op_cache", count_for_hooks)
     saver = None
-    first = [
-        tf.train.StopAtStepHook(last_step=flags.steps),
-        Notes(steps),
-    ]
+    first = [tf.train.StopAtStepHook(last_step=flags.steps), Notes(steps)]
     # Hooks see one of so many calls: 120 in a run, of each worker.
     calls = flags.steps / (flags.steps_per_execution * (1 if rounds else flags.workers))
     seldom = max(1, int(calls / 120))

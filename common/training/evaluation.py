@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from common import copies, data
-from common.training import board, graphs, results
+from common.training import board, events, graphs, results
 
-POINTS = 75  # evaluations of a run, about; more in a long one
+POINTS = 90  # evaluations of a run, about; more in a long one
 
 
 class Evaluation(tf.train.SessionRunHook):
@@ -54,8 +54,8 @@ class Evaluation(tf.train.SessionRunHook):
             return
         found = self.measure(run_context.session, sample=1000)
         took = 0.0 if self._due == 0 else time.time() - began  # the first one includes set-up
-        self._soon = time.time() + 10 * took  # it never takes more than a tenth of the time
-        self._due = max(self._soon, time.time() + max(0.1, min(2.0, 50 * took)))
+        self._soon = time.time() + 3 * took  # it takes at most a quarter of a short run
+        self._due = time.time() + max(0.1, min(2.0, 50 * took), 10 * took)
         self._next = found["global_step"] + self._task.flags.steps / POINTS
         target = self._task.flags.target_accuracy
         if target is not None and found["test_accuracy"] >= target and found["global_step"] > 0:
@@ -77,7 +77,7 @@ class Evaluation(tf.train.SessionRunHook):
             found.setdefault("global_step", int(step))
             for name, value in values.items():
                 found[name] += float(value) / len(labels)
-        results.note_evaluation(self._task.flags.results, found)
+        events.note_evaluation(self._task.flags.results, found)
         scalars = {name: found[name] for name in self._sums}
         board.write(self._writer, scalars, found["global_step"])
         self._writer.flush()

@@ -49,6 +49,12 @@ class Events:
         self._file.write(json.dumps(event) + "\n")
 
 
+def note_evaluation(folder: str, found: dict) -> None:
+    """Appends to `evaluations.jsonl` what the global parameters reached on the test set."""
+    with open(Path(folder) / "evaluations.jsonl", "a", encoding="utf-8") as file:
+        file.write(json.dumps({"time": time.time()} | found) + "\n")
+
+
 def finish(folder: str | Path, arrays: Mapping[str, np.ndarray], global_step: int, **test) -> None:
     """Writes the last evaluation and the final parameters of a run.
 
@@ -58,5 +64,5 @@ def finish(folder: str | Path, arrays: Mapping[str, np.ndarray], global_step: in
         global_step: how many updates were made.
         test: `test_accuracy`, `test_loss`, and any other means over the test set.
     """
-    results.note_evaluation(str(folder), {"global_step": global_step, **test})
+    note_evaluation(str(folder), {"global_step": global_step, **test})
     results.write(Path(folder, "parameters.npz"), lambda file: np.savez(file, **arrays))

@@ -29,11 +29,9 @@ class SessionCreator(tf.train.SessionCreator):
         session, task = self._new_session(), self._task
         count, steps = int(session.run(self._count)), task.flags.steps
         if self._first and task.is_chief and count:
-            what = (
-                f"continues at update {count} of {steps}"
-                if count < steps
-                else (f"all {count} updates are already done: --steps {steps} leaves nothing to do")
-            )
+            what = f"continues at update {count} of {steps}"
+            if count >= steps:
+                what = f"all {count} updates are already done: --steps {steps} leaves nothing to do"
             print(f"> [{task.name}] {what}", flush=True)
         elif not self._first and task.hosts:
             print(f"> [{task.name}] lost a parameter server: continues at update {count}",

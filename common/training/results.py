@@ -2,9 +2,8 @@
 
 import atexit
 import datetime
-import json
+import importlib
 import os
-import time
 from pathlib import Path
 from typing import NoReturn, TextIO
 
@@ -54,21 +53,9 @@ def open_events(flags, worker: int) -> TextIO:
     """A worker's events, to append whole lines. The last line of this process sums them up."""
     file = open(events_file(flags.results, worker), "a", buffering=1, encoding="utf-8")
     if not opened:
-        atexit.register(_sum_up)
+        atexit.register(lambda: importlib.import_module("common.training.closing").say(opened))
     opened.append((flags, worker, file.tell()))
     return file
-
-
-def _sum_up() -> None:
-    from common.training import closing  # late: only now is it needed
-
-    closing.say(opened)
-
-
-def note_evaluation(folder: str, found: dict) -> None:
-    """Appends to `evaluations.jsonl` what the global parameters reached on the test set."""
-    with open(Path(folder) / "evaluations.jsonl", "a", encoding="utf-8") as file:
-        file.write(json.dumps({"time": time.time()} | found) + "\n")
 
 
 def line(worker: int, step: int, loss: float, staleness: int) -> str:
