@@ -49,6 +49,7 @@ if get_ipython():  # plots.py draws to files; notebooks show figures inline
 plt.style.use(plots.STYLE)
 
 ROOT = Path(__file__).resolve().parents[2]
+_warned: list[bool] = []  # once is enough
 _SCRATCH = tempfile.mkdtemp(prefix="notebook-")
 # Removes it when the kernel's end of the pipe closes, for whatever reason; retries for slow tasks.
 _REMOVE = """
@@ -173,9 +174,10 @@ def free_addresses(count: int) -> list[str]:
     """`localhost:port` of free ports on this machine, for the servers of a notebook."""
     from common.launch import by_hand, network
 
-    addresses = [f"localhost:{port}" for port in network.free_ports(count, private=False)]
-    by_hand.warn(f"the servers of this notebook, {', '.join(addresses)}, are")
-    return addresses
+    if not _warned:
+        by_hand.warn("the servers of this notebook are")
+        _warned.append(True)
+    return [f"localhost:{port}" for port in network.free_ports(count, private=False)]
 
 
 def cores() -> int:
