@@ -134,9 +134,9 @@ def training(
     tf.add_to_collection("global_step_read_op_cache", count_for_hooks)
     saver = None
     first = [tf.train.StopAtStepHook(last_step=flags.steps), Notes(steps)]
-    # Hooks see one of so many calls: 120 in a run, of each worker.
+    # Calls between two that hooks see: 120 in a run, of each worker; never two in a row.
     calls = flags.steps / (flags.steps_per_execution * (1 if rounds else flags.workers))
-    seldom = max(1, int(calls / 120))
+    between = max(1, int(calls / 120))
     own = tf.summary.merge_all()  # the script's
     if own is not None:
         path = f"{flags.results}/tensorboard/worker-{task.index}"
@@ -168,7 +168,7 @@ def training(
             if task.hosts and len(steps) > 1:
                 from common.training.shared import Shared as kind
             with contextlib.suppress(tf.errors.OutOfRangeError):  # as the session would do
-                yield kind(monitored, steps, every=1 if hooks else seldom)
+                yield kind(monitored, steps, 0 if hooks else between)
             looped = True
     except tf.train.NanLossDuringTrainingError:
         results.diverged(task, f"the loss of {task.name}")
@@ -180,7 +180,7 @@ def training(
         try:
             if lost:
                 with monitor([*first, *last]) as monitored:  # repeats the updates that the ps lost
-                    again = Session(monitored, steps, seldom)
+                    again = Session(monitored, steps, between)
                     while not again.should_stop():
                         again.run(step)
             with connect() as session:

@@ -32,7 +32,8 @@ def assert_cost(finished, batches: int) -> None:
     assert found["cpu_per_step"] > 0 and found["build_seconds"] > 0
     if found["sent_per_step"] is not None:
         data = EXAMPLES * (NUMBERS_EACH * 4 + 8) * batches / n  # x float32, labels int64
-        assert data < found["sent_per_step"] < 1.5 * data
+        unacknowledged = 2 / found["steps"]  # a packet counts once the other side has confirmed it
+        assert 1 - unacknowledged < found["sent_per_step"] / data < 1.5
         assert found["received_per_step"] < data / 2  # no gradient, no parameters
     (line,) = re.findall(r"^client: (.*)$", finished.output, re.M)
     assert f"{1e3 * found['cpu_per_step']:.2f} ms of CPU" in line

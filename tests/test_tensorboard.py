@@ -55,7 +55,8 @@ def test_a_default_run(default_run, example, examples):
     measured, graphs = shown(board / "test")
     evaluations = record.read_evaluations(finished.results)
     assert set(measured) == {"test_accuracy", "test_loss"}
-    assert len(measured["test_accuracy"]) >= 40  # over 50 on a machine that does nothing else
+    # 44 to 62 were counted; a busy machine makes fewer.
+    assert len(measured["test_accuracy"]) >= 30
     for tag, points in measured.items():
         assert [step for step, _ in points] == [found["global_step"] for found in evaluations]
         np.testing.assert_allclose(

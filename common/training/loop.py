@@ -22,9 +22,9 @@ class Session:
     own hooks see every step.
     """
 
-    def __init__(self, monitored: tf.train.MonitoredSession, steps: list[Step], every: int):
-        """Hooks see one in `every` calls that make a step, or more."""
-        self._monitored, self._steps, self._every, self._calls = monitored, steps, every, 0
+    def __init__(self, monitored: tf.train.MonitoredSession, steps: list[Step], between: int):
+        """At most `between` calls that make a step come between two that hooks see."""
+        self._monitored, self._steps, self._between, self._unseen = monitored, steps, between, 0
         self._of = {step.op: step for step in steps}
         self._found: dict[tuple[str, ...], Step | None] = {}
         self._due = 0.0
@@ -43,15 +43,14 @@ class Session:
         if step.count > 1:
             wanted = step.last(wanted)  # the values of the last of several steps
         first = step is self._steps[0]
-        self._calls += first
-        seen = self._calls % self._every == 0 or time.monotonic() > self._due
-        if not (first and seen):
+        if not first or (self._unseen < self._between and time.monotonic() < self._due):
+            self._unseen += first
             try:
                 return step.run(wanted, more)
             except (tf.errors.UnavailableError, tf.errors.AbortedError):
                 pass  # a ps is lost: the monitored session will notice it too, and recover
         values, _ = self._monitored.run([[] if wanted is None else wanted, step.ends], *more)
-        self._due = time.monotonic() + SOON
+        self._due, self._unseen = time.monotonic() + SOON, 0
         return None if wanted is None else values
 
     def _step_in(self, fetches) -> Step | None:
