@@ -70,7 +70,7 @@ class Run:
     def has_checkpoint(self) -> bool:
         return any((self.results / "checkpoints").glob("*.index"))
 
-    # When to strike. Each returns whether the run still goes on.
+    # When to strike. Each returns whether the run is still going.
 
     def wait_until(self, holds: Callable[[], bool], every: float = 0.01) -> bool:
         while self.goes_on() and not holds():
@@ -92,7 +92,7 @@ class Run:
         return self._lines
 
     def seconds_left(self, of: int) -> float:
-        """Until there are so many steps, if it goes on as in the last second."""
+        """Until it has made so many steps, at the pace of the last second."""
         done = self.lines()
         near = [point for point in self._points if point[0] > self._points[-1][0] - 1]
         if len(near) < 2 or done < 0.1 * of or near[-1][0] <= near[0][0]:

@@ -53,7 +53,7 @@ def expected(record: dict, like: dict) -> Expected:
         why = "the parameters are restored, and what came after the checkpoint is made again"
     if example.startswith("TensorFlow-2"):
         twice = 3 * second
-        why = "its README: whoever is lost, the program begins again, from the newest checkpoint"
+        why = "its README: after any loss the program starts again from the newest checkpoint"
     if example.startswith("One-Network-per-Device"):
         twice = like["lines"] / 4 * len(who)
         why = "a worker begins its trial, one of four, again"

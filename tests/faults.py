@@ -94,7 +94,7 @@ def measure(options) -> int:
             print(f"{len(cells)} cells, {len(cells) - len(left)} are there already", flush=True)
             found.measure(left, options.jobs)
     except KeyboardInterrupt:
-        print("\nstopped: what is measured is kept; the same command goes on", flush=True)
+        print("\nstopped: what is measured is kept; the same command continues", flush=True)
         return 130
     finally:
         found.tidy()

@@ -131,7 +131,7 @@ sys.stdin.readline()
 
 
 def test_ctrl_c_keeps_what_is_there(tmp_path):
-    """And says that the same command goes on."""
+    """And says that the same command continues."""
     into = tmp_path / "found"
     process = subprocess.Popen(
         [*COMMAND, "--quick", "--into", str(into)], text=True, stdout=subprocess.PIPE,
@@ -141,5 +141,5 @@ def test_ctrl_c_keeps_what_is_there(tmp_path):
     os.kill(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=seconds(30))
     assert process.returncode == 130, output
-    assert output.rstrip().endswith("the same command goes on")
+    assert output.rstrip().endswith("the same command continues")
     assert fault_runs.read(into) == []

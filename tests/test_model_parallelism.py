@@ -172,7 +172,7 @@ def test_mini_batches_are_the_same_however_they_are_split(run):
 
 
 def killed_tasks_come_back(start):
-    """A worker, a ps and the chief are killed in turn; the run goes on each time, and completes."""
+    """A worker, a ps and the chief are killed in turn; the run continues and completes."""
     delay = seconds(0.02)  # so that the run does not end before all are back
     flags = ("--hidden", 64, "--micro_batches", 2, "--steps", 500, "--delay", f"0:{delay}")
     process, where = start(EXAMPLE, *flags)
