@@ -37,7 +37,7 @@ case "$*" in
     printf '#!/bin/sh\necho uv >>"$CALLS"; eval "$FAKE_UV"' >"${{0%python}}uv"
     chmod +x "${{0%python}}uv" ;;
   "-I -m pip install "*"--require-hashes "*) echo pip >>"$CALLS"; eval "$FAKE_PIP" ;;
-  *"sys.path[:] ="*) shift 2; echo "launched by $0: $*$PYTHONSAFEPATH" ;;
+  *"/common/launch "*) shift; echo "launched by $0: $*$PYTHONSAFEPATH" ;;
   *) real=${{0%/*}}/real; [ -e "$real" ] || real='{sys.executable}'; exec "$real" "$@" ;;
 esac
 """
