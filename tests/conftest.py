@@ -175,7 +175,12 @@ def nothing_left():
     for pid in left:
         os.kill(pid, 9)
     assert not left
-    assert not held({inode: p for inode, p in listening().items() if inode not in before})
+
+    def ports_left() -> set[int]:
+        return held({inode: port for inode, port in listening().items() if inode not in before})
+
+    # A process of a test that runs at the same time may end between two looks.
+    assert eventually(lambda: not ports_left(), 5), ports_left()
     changed = dict(variables.items() ^ variables_set().items())
     assert not changed, "later tests would inherit it: monkeypatch.setenv undoes it"
 
