@@ -98,7 +98,7 @@ def run_all(
     Args:
         commands: name -> the arguments of `python`.
         last: the names of the processes whose end is the contender's end.
-        folder: for the logs.
+        folder: the logs go beside it; a run wants an empty results folder.
         watch: called repeatedly while they run.
         env: added to their environment.
         python: the interpreter.
@@ -114,7 +114,8 @@ def run_all(
     began, waiting = time.time(), set(last)
     try:
         for name, command in commands.items():
-            group.start(Process(name, 0, [python, *command], folder / f"{name}.log"), env)
+            log = folder.with_name(f"{folder.name}-{name}.log")
+            group.start(Process(name, 0, [python, *command], log), env)
         while waiting:
             watch()
             with contextlib.suppress(queue.Empty):

@@ -63,6 +63,7 @@ def bare_training(task: cluster.Task, server: tf.distribute.Server, *_, **__):
         with contextlib.suppress(tf.errors.OutOfRangeError):  # --steps updates have been made
             yield loop
         write(task.flags.results, f"bare-{task.index}", loop.began, loop.ended, loop.steps)
+        together.end(sess)
         together.finish(sess, lambda: None)
 
 

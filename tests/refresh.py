@@ -82,28 +82,30 @@ def benchmark(_: str) -> str:
     for name in medians:
         if medians[name] > 1000:  # the others are seconds and updates
             lines.append(f"| {name} | {medians[name]:,.0f} | {medians[name] / strategy:.1f} |")
+    torch = ["- PyTorch's two processes average their parameters, with gloo and without a ps."]
+    torch *= any(name.startswith("PyTorch") for name in medians)
     ratio = medians["start-up"] / medians["import tensorflow"]
     memory = ", ".join(f"{task} {mb:,.0f} MB" for task, mb in sorted(found["memory_mb"].items()))
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     return "\n".join([
         *lines, "",
         f"Medians of {work['repeats']} runs of {work['steps']:,} steps.", "",
-        "- The HogWild run makes one step in each call of the session, as all examples do by "
-        "default; with `--steps_per_execution 10` it makes ten. The bare loop is the same graph, "
-        "one step in each call, without hooks, logs and checkpoints.",
-        "- ParameterServerStrategy is written as in its guide and returns the loss of each step. "
-        "\"Tuned\" schedules as little as possible, with one thread for each task. Its ten steps a "
-        "call pull and push ten times, as HogWild's do; in a window of 10, ten mini-batches share "
-        "one pull and one push.",
-        "- PyTorch's two processes average their parameters, with gloo and without a ps. Two "
-        "single processes, a core for each, are the limit on this machine: no distribution can be "
+        "- The HogWild run makes one step per session call, as all examples do by default; with "
+        "`--steps_per_execution 10` it makes ten. The bare loop is the same graph, one step per "
+        "call, without hooks, logs or checkpoints.",
+        "- The loop with ParameterServerStrategy follows TensorFlow's guide and returns the loss "
+        "of each step. The tuned one schedules as rarely as possible, with one thread per task. "
+        "With ten steps a call, it pulls and pushes ten times, as HogWild does; in a window of "
+        "10, ten mini-batches share one pull and one push.",
+        *torch,
+        "- Two single processes, one core each, are the limit on this machine: no scheme can be "
         "faster.",
         "",
-        f"The mean staleness of AGN was {medians['mean staleness, AGN']:.2f}. If the updates of "
-        "the other worker had come evenly over each cycle, from pull to pull, it would have been "
-        f"{medians['(n - 1) x share of the cycle']:.2f}. From the command to the first step: "
-        f"{medians['start-up']:.1f} s, {ratio:.1f} times one `import tensorflow`. Peak memory: "
-        f"{memory}. Versions: {versions}.",
+        f"The mean staleness of AGN was {medians['mean staleness, AGN']:.2f}. If the other "
+        "worker's updates had been spread evenly over each cycle, from pull to pull, it would "
+        f"have been {medians['(n - 1) x share of the cycle']:.2f}. From the command to the first "
+        f"step, HogWild took {medians['start-up']:.1f} s, {ratio:.1f} times as long as `import "
+        f"tensorflow` alone. Peak memory: {memory}. Versions: {versions}.",
     ])  # fmt: skip
 
 
