@@ -1,5 +1,6 @@
 """The cells of the fault matrix: which there are, and how each is measured. Behind `faults.py`."""
 
+import ast
 import concurrent.futures
 import hashlib
 import json
@@ -92,13 +93,24 @@ def matrix(chosen: list[str], faults: list[str], moments: list[str]) -> list[Cel
 
 
 def state(example: str) -> str:
-    """Of the code that such a run executes."""
+    """Identifies the code that such a run executes: without comments, docstrings and notebooks'."""
     found = hashlib.sha1()
     folders = [ROOT / "common", ROOT / example.split()[0]]
     files = [p for folder in folders for kind in ("py", "sh") for p in folder.rglob(f"*.{kind}")]
-    for path in sorted(p for p in files if "results" not in p.parts):
-        found.update(path.read_bytes())
+    for path in sorted(p for p in files if not {"results", "teach"} & {*p.parts}):
+        found.update(code(path.read_text()).encode() if path.suffix == ".py" else path.read_bytes())
     return found.hexdigest()[:12]
+
+
+def code(text: str) -> str:
+    """The code of a Python file, independent of its comments, docstrings and lay-out."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(
+            node
+        ):
+            node.body = node.body[1:]
+    return ast.dump(tree)
 
 
 class Matrix:
