@@ -20,6 +20,7 @@ import pytest
 DURATIONS = Path(__file__).with_name("durations.json")
 UNKNOWN = 10.0  # seconds for a test without an entry, on a usual machine: a run of an example
 GOLDEN = 0.618  # the start moves this far each day, so that a few days cover all tests
+LEFT = "left for another day"
 SETTLED = 60  # after so many seconds, the tests' own pace counts as much as the machine's speed
 
 
@@ -34,10 +35,17 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow(why): --fast leaves this test out")
+    if hasattr(config, "workerinput"):  # a process of pytest-xdist, which runs a part of the tests
+        machine.take_over(config.workerinput["slowness"])
     if config.option.minutes is not None:
         config.pluginmanager.register(Budget(config.option.minutes, config.option.day))
-    if config.option.note_durations:
+    if config.option.note_durations and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Notes())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    node.workerinput["slowness"] = machine.slowness()
 
 
 def pytest_sessionstart():
@@ -79,7 +87,7 @@ class Budget:
         self.end = time.monotonic() + 60 * minutes
         self.known = durations()
         self.usual, self.took = 0.0, 0.0  # totals of the finished tests
-        self.items, self.left = [], []
+        self.every, self.left = collections.Counter(), collections.Counter()  # tests, by file
 
     def usually(self, item: pytest.Item) -> float:
         return self.known.get(function(item.nodeid), UNKNOWN)
@@ -99,42 +107,35 @@ class Budget:
             first += 1
         items[:] = fast + others[first:] + others[:first]
 
-    def pytest_collection_finish(self, session):
-        self.items = session.items
-
-    def pytest_report_collectionfinish(self, items):
-        every = machine.seconds(sum(map(self.usually, items))) / 60
-        verdict = "all" if every <= self.minutes else "the fast ones, then others while they fit"
-        return f"all tests would take {every:.0f} minutes, {self.minutes:g} are given: {verdict}"
-
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item):
         remaining = self.end - time.monotonic()
         if remaining < (self.pace * self.usually(item) if slow(item) else 0):
-            self.left.append(item)
-            pytest.skip(f"left for another day: {self.minutes:g} minutes are not enough here")
+            pytest.skip(f"{LEFT}: {self.minutes:g} minutes are not enough here")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item):
-        began = time.monotonic()
+        began, left = time.monotonic(), self.left.total()
         done = yield
-        if item not in self.left[-1:]:
+        if self.left.total() == left:
             self.usual += self.usually(item)
             self.took += time.monotonic() - began
         return done
 
+    def pytest_runtest_logreport(self, report):
+        if report.when == "setup":
+            file = report.location[0]
+            self.every[file] += 1
+            self.left[file] += report.skipped and LEFT in report.longrepr[2]
+
     def pytest_terminal_summary(self, terminalreporter, config):
         if config.option.collectonly:
             return
-        collected = collections.Counter(item.location[0] for item in self.items)
-        left = collections.Counter(item.location[0] for item in self.left)
         terminalreporter.section(f"run on {self.day} within {self.minutes:g} minutes")
-        terminalreporter.line(f"this machine's pace: {self.pace:.1f} times that of a usual one")
-        for file, number in sorted(collected.items()):
-            terminalreporter.line(f"{file}: {number - left[file]} of {number} run")
-        total = collected.total()
-        terminalreporter.line(f"run: {total - len(self.left)} of {total} tests, left for another "
-                              f"day: {len(self.left)}")  # fmt: skip
+        for file, number in sorted(self.every.items()):
+            terminalreporter.line(f"{file}: {number - self.left[file]} of {number} run")
+        total, left = self.every.total(), self.left.total()
+        terminalreporter.line(f"run: {total - left} of {total} tests, left for another day: {left}")
 
 
 class Notes:

@@ -289,7 +289,8 @@ def test_a_task_that_waits_at_the_queue_computes_nothing(run, tmp_path):
     assert finished.summary["global_step"] == 10
 
 
-def killed_tasks_come_back(start):
+@pytest.mark.slow("waits until killed tasks are back")
+def test_killed_tasks_come_back(start):
     """An actor, the learner, the other actor: each returns, and the run makes all its updates."""
     delay = seconds(0.03)
     process, where = start("Actor-Learner", "--steps", 500, "--target_return", 501, "--episodes", 1,

@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from pathlib import Path
 
 import budget
 import machine
@@ -81,7 +82,7 @@ def test_a_suite_that_fits_runs_completely(call):
     done.assert_outcomes(passed=14)
     assert done.ret == 0
     done.stdout.fnmatch_lines(["machine: 2.0 times as slow as a usual one"])
-    done.stdout.fnmatch_lines(["all tests would take 22 minutes, 50 are given: all"])
+    done.stdout.fnmatch_lines(["run: 14 of 14 tests, left for another day: 0"])
 
 
 def left_for_another_day(done) -> set[str]:
@@ -122,6 +123,14 @@ def test_fast_tests_are_skipped_too_when_the_time_is_up(call):
     done.assert_outcomes(passed=1, skipped=14)
     assert passed(done) == ["test_fast"]
     assert done.ret == 0
+
+
+def test_two_processes_share_the_tests(call, pytester):
+    pytester.makeini(f"[pytest]\npythonpath = {Path(budget.__file__).parent}")
+    # These processes have a real clock, and expect 20 s of each test.
+    done = call("-n", "2", "--minutes", "0.1", suite=SUITE + "\nLONGER = 0\n")
+    done.assert_outcomes(passed=1, skipped=13)
+    done.stdout.fnmatch_lines(["run: 1 of 14 tests, left for another day: 13"])
 
 
 @pytest.mark.parametrize("flags", [(), ("--fast",), ("--minutes", "50"), ("--minutes", "0.1")])

@@ -118,7 +118,9 @@ def test_all_wait_for_a_slow_replica(run):
     assert all(event["pull"] + event["compute"] + event["push"] >= delay for event in fast)
 
 
-def killed_tasks_come_back(start, mode, steps):
+@pytest.mark.slow("waits until killed tasks are back")
+@pytest.mark.parametrize(("mode", "steps"), [("averaged", 600), ("threads", 1000)])
+def test_killed_tasks_come_back(start, mode, steps):
     """Worker, ps and chief are killed in turn: nothing restarts at 0, and the run completes."""
     delay = seconds(0.01)
     flags = ["--mode", mode, "--steps", steps, "--delay", f"0:{delay},1:{delay}"]

@@ -21,6 +21,7 @@ from conftest import ROOT, environment
 from machine import seconds
 
 slow = pytest.mark.slow("renders every notebook, and opens a browser")
+pytestmark = pytest.mark.xdist_group("site")  # which is built once
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""

@@ -153,7 +153,7 @@ def test_a_checkpoint_of_an_example_with_sessions(run):
                    first.results / "checkpoints", ok=False)  # fmt: skip
     assert finished.code == 2
     last = finished.output.rstrip().splitlines()[-1]
-    assert re.match(r"error: the checkpoint .* is of another model, .*: name another "
+    assert re.match(r"error: the checkpoint .* is from another model, .*: use another "
                     r"--checkpoint_dir$", last)  # fmt: skip
 
 
@@ -163,7 +163,8 @@ def end_of(process, where) -> dict:
     return json.loads((where / "summary.json").read_text()) | {"output": output}
 
 
-def parameter_server_survives_the_loss_of_each_task(start):
+@pytest.mark.slow("waits until killed tasks are back")
+def test_parameter_server_survives_the_loss_of_each_task(start):
     """Worker, ps and chief are killed in turn. Only the ps takes steps along, at most 2 s of
     them."""
     delay = seconds(0.01)
@@ -180,7 +181,9 @@ def parameter_server_survives_the_loss_of_each_task(start):
     assert min(event["global_step"] for event in reach(where, 1)[-500:]) > 200
 
 
-def multi_worker_mirrored_starts_again_when_a_worker_is_lost(start, index):
+@pytest.mark.slow("waits until killed tasks are back")
+@pytest.mark.parametrize("index", [0, 1])
+def test_multi_worker_mirrored_starts_again_when_a_worker_is_lost(start, index):
     """The others notice, start again too, and all go on from the newest checkpoint."""
     process, where = start(HERE, "--strategy", "multi_worker_mirrored", "--steps", 2000,
                            "--delay", f"0:{seconds(0.005)}")  # fmt: skip

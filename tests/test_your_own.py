@@ -95,7 +95,8 @@ def test_adam_lives_on_the_ps_and_its_rate_decays(run, more):
     assert "[worker 0] learning rate 0.0" in log
 
 
-def killed_ps_comes_back_with_the_slots(start):
+@pytest.mark.slow("waits until killed tasks are back")
+def test_killed_ps_comes_back_with_the_slots(start):
     """A lost ps is restored from the checkpoint, Adam's powers included."""
     process, where = start("Your-Own", "--steps", 1500, "--delay", "0:0.01,1:0.01")
     reach(where, 200)
