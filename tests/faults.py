@@ -34,7 +34,7 @@ from common.training import results
 HERE = Path(__file__).resolve().parent
 FOUND, TABLE = HERE / "faults.jsonl", HERE / "faults.md"
 MOMENTS, FAULTS = ("start", "middle", "end"), ("kill", "term", "stop", "cut", "two")
-QUICK = {"HogWild": 1500, "Synchronous-SGD": 600}  # --steps
+QUICK = {"HogWild": 1500}  # --steps
 
 
 def everything() -> list[str]:
@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--again", action="store_true", help="also what is there already")
     p.add_argument("--keep", type=Path, metavar="DIR", help="copies the folders of bad cells there")
     p.add_argument("--into", type=Path, metavar="FILE", help="default: faults.jsonl")
-    p.add_argument("--quick", action="store_true", help="two examples, SIGKILL, in the middle")
+    p.add_argument("--quick", action="store_true", help="one example, SIGKILL, in the middle")
     p.add_argument("--table", action="store_true", help="measures nothing")
     p.add_argument("--soak", action="store_true", help="many short runs, and a long one")
     p.add_argument("--runs", type=int, default=200, metavar="N", help="of --soak (default 200)")

@@ -532,7 +532,7 @@ def test_a_task_started_by_hand_fetches_the_data_itself(server):
         ("other content", ("is not the expected file", "MD5", "--data_url")),
         ("too long", ("is not the expected file", "larger than", "bytes", "--data_url")),
         ("empty", ("is not the expected file", "--data_url")),
-        ("cut off", ("broke off after 20 of 1000 bytes", "run again")),
+        ("cut off", ("stopped after 20 of 1000 bytes", "run again")),
         ("404", ("cannot download", "Not Found", "--data_url", "--data digits")),
     ],
 )
@@ -577,7 +577,7 @@ def test_a_download_resumes_where_it_broke_off(server, tmp_path, capsys, continu
     server.bodies[path], server.lengths[path] = good[:7000], len(good)
     with pytest.raises(SystemExit):
         prepare.fetch(flags("--data", "cifar10"))
-    one_sentence(capsys.readouterr().err, f"broke off after 7000 of {len(good)} bytes", "to resume")
+    one_sentence(capsys.readouterr().err, f"stopped after 7000 of {len(good)} bytes", "to resume")
     server.bodies[path], server.continues, server.sent = good, continues, 0
     prepare.fetch(flags("--data", "cifar10"))
     assert server.sent == len(good) - (7000 if continues else 0)

@@ -13,13 +13,23 @@ from conftest import ROOT, kill_and_see_it_back, reach
 from formulas import digits
 from machine import seconds
 
+from common import flags as command_line
+from common.launch.example import example_of
+
 EXAMPLE, HIDDEN, STEPS, RATE = "Model-Parallelism", 128, 50, 0.02
 EXACT = 1e-5
 FLAGS = ("--hidden", HIDDEN, "--steps", STEPS, "--batch_size", 0, "--learning_rate", RATE)
 
-spec = importlib.util.spec_from_file_location("costs", ROOT / EXAMPLE / "costs.py")
-costs = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(costs)
+
+def module(name: str):
+    """One of the folder's modules."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / EXAMPLE / f"{name}.py")
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+costs, network = module("costs"), module("network")
 
 
 def initial(seed: int = 0) -> list[np.ndarray]:
@@ -171,7 +181,8 @@ def test_mini_batches_are_the_same_however_they_are_split(run):
     assert_equal(layers.parameters, joined(units))
 
 
-def killed_tasks_come_back(start):
+@pytest.mark.slow("waits until killed tasks are back")
+def test_killed_tasks_come_back(start):
     """A worker, a ps and the chief are killed in turn; the run continues and completes."""
     delay = seconds(0.02)  # so that the run does not end before all are back
     flags = ("--hidden", 64, "--micro_batches", 2, "--steps", 500, "--delay", f"0:{delay}")
@@ -201,13 +212,21 @@ SENTENCES = [
 ]
 
 
-@pytest.mark.slow("a start for each mistake")
 @pytest.mark.parametrize("flags, words", [(flags, words) for flags, *words in SENTENCES])
-def test_a_mistake_gives_a_one_line_error(run, flags, words):
-    finished = run(EXAMPLE, *flags.split(), ok=False)
+def test_a_mistake_gives_a_one_line_error(capsys, flags, words):
+    defaults, _ = example_of(ROOT / EXAMPLE / "chief.py")
+    with pytest.raises(SystemExit) as ended:
+        network.check(command_line.parser(defaults).parse_args(flags.split()))
+    assert ended.value.code == 2
+    last = capsys.readouterr().err.rstrip().splitlines()[-1]
+    assert "error: " in last and all(word in last for word in words), last
+
+
+@pytest.mark.slow("tests how a run ends, not the scheme")
+def test_a_run_ends_with_the_mistake(run):
+    finished = run(EXAMPLE, "--workers", 5, ok=False)
     assert finished.code == 2
-    last = finished.output.rstrip().splitlines()[-1]
-    assert last.startswith("error: ") and all(word in last for word in words), last
+    assert finished.output.rstrip().splitlines()[-1].startswith("error: --workers 5: each needs a")
 
 
 def test_a_bubble_is_measured():

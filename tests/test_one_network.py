@@ -128,7 +128,8 @@ def test_each_network_is_gradient_descent_with_its_rate(run):
     assert not list(finished.results.rglob(".*"))
 
 
-def no_trial_is_lost_or_done_twice(start):
+@pytest.mark.slow("waits until killed tasks are back")
+def test_no_trial_is_lost_or_done_twice(start):
     """Each kind of task is killed in the middle of a trial: a worker, the ps, the chief."""
     count, steps, delay = 28, 50, seconds(0.015)
     process, where = start(FOLDER, "--search", "random", "--trials", count, "--steps", steps,
@@ -188,7 +189,7 @@ def test_a_search_resumes_from_its_checkpoint(start, run):
     other = run(FOLDER, *flags, "--seed", 1, "--results", where, ok=False)
     assert other.code == 2
     last = other.output.rstrip().splitlines()[-1]
-    assert last.endswith("is of another search: name another --checkpoint_dir")
+    assert last.endswith("is from another search: use another --checkpoint_dir")
 
 
 @RUNS
@@ -228,9 +229,8 @@ def test_random_trials_do_not_depend_on_the_workers(run):
 
 
 @RUNS
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_the_ensemble_is_better_than_its_members_on_average(run, seed):
-    finished = run(FOLDER, "--seed", seed)
+def test_the_ensemble_is_better_than_its_members_on_average(run):
+    finished = run(FOLDER)
     summary = finished.summary
     rows = trials_of(finished.results)
     pairs = [(row["learning_rate"], row["hidden"]) for row in rows]
@@ -329,9 +329,9 @@ def test_random_trials_lie_within_the_range_and_begin_alike(trials):
         ({"rates": [0.1, 0.0]}, "--rates: each must be above 0, not 0"),
         ({"widths": [-3]}, "--widths: each must be above 0, not -3"),
         ({"trials": 4}, "--trials 4: a grid has a trial for each pair"),
-        ({"trials": -1, "search": "random"}, "--trials -1: must be 1 or more"),
+        ({"trials": -1, "search": "random"}, "--trials -1: must be at least 1"),
         ({"target_accuracy": 0.9}, "--target_accuracy: the test set is used once"),
-        ({"steps_per_execution": 5}, "--steps_per_execution: nothing is sent"),
+        ({"steps_per_execution": 5}, "--steps_per_execution: leave it out"),
         ({"ps": 2}, "--ps 2: a search is kept on one ps"),
     ],
 )
