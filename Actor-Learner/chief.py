@@ -80,7 +80,7 @@ with tf.device(task.device):
         latest = recent.assign(tf.concat([recent, batch["returns"]], axis=0)[-100:])
         count, recent_mean = global_step.read_value(), tf.reduce_mean(latest)
 
-# What the loop reads after each update; so_far: before the first one, also after a restart.
+# What the loop reads after each update, and (so_far) before the first one, even after a restart.
 tf.summary.scalar("loss", loss)
 tf.summary.scalar("return", recent_mean)
 update = {name: batch[name] for name in ("actor", "pulled_at", "times", "returns")}
@@ -115,13 +115,13 @@ with tf.train.MonitoredTrainingSession(
         began, pull, play = found["times"]
         events[found["actor"]].note(
             made, float(found["loss"]), compute=play, pull=pull, pulled_at=int(found["pulled_at"]),
-            time=began + pull + play,  # when the actor had finished it
+            time=began + pull + play,  # when the actor had finished
             examples=int(found["examples"]), queued=int(found["queued"]),
             returns=found["returns"].tolist(), **{"return": float(found["returns"].mean())},
         )  # fmt: skip
         tensorboard.add_summary(found["summary"], made)
         if made % 10 == 0:
-            print(f"update {made}: the last 100 returns have the mean {mean:.1f}", flush=True)
+            print(f"update {made}: the mean of the last 100 returns is {mean:.1f}", flush=True)
 
 # 8. The end. The last checkpoint is saved. The learner tests the greedy policy on 100 new episodes,
 # then closes the queue. All actors exit, even those blocked in a put; the learner exits last.
@@ -131,7 +131,7 @@ with tf.Session(server.target, config=task.config) as sess:
     share = reached / cartpole.LONGEST
     test = {"test_accuracy": share, "test_loss": 1 - share, "test_return": reached}
     finish(flags.results, arrays, made, **test)
-    print(f"mean return {reached:.1f} of the greedy policy, after {made} updates", flush=True)
+    print(f"after {made} updates, the greedy policy has a mean return of {reached:.1f}", flush=True)
     sess.run(close)
     for actor, gate in left.items():
         gate.wait(sess, actor, flags.timeout)

@@ -18,15 +18,16 @@ def check(flags) -> None:
         if getattr(flags, name) < 1:
             fail(f"--{name} {getattr(flags, name)}: must be 1 or more here")
     if not 0 < flags.width <= 4:
-        fail(f"--width {flags.width:g}: must be above 0 and at most 4; 1 is as published")
+        fail(f"--width {flags.width:g}: must be above 0 and at most 4; the paper has 1")
     if not CROP <= flags.image_size <= 1024:
-        fail(f"--image_size {flags.image_size}: must be from {CROP} to 1024; 299 is as published")
+        fail(f"--image_size {flags.image_size}: must be from {CROP} to 1024; the paper has 299")
 
 
 def fetch(task, server: tf.train.Server) -> None:
     """Fetches CIFAR-10: the chief downloads and extracts it while the others wait.
 
-    `run.sh` has already done this. Afterwards a worker on another machine fetches its own copy.
+    `run.sh` does this before it starts the tasks. A worker on another machine fetches its own copy
+    after the chief has done so.
     """
     flags, place = task.flags, cifar10.folder()
     if flags.data != "cifar10" or (place.is_dir() and not task.is_chief):

@@ -26,7 +26,7 @@ def apply(flags, number, params: list, grads: list, moving: list, statistics: li
     average = tf.train.ExponentialMovingAverage(0.9999, num_updates=number)
     with tf.control_dependencies([trained]):  # average <- a average + (1 - a) w~, with the new w~
         averaging = average.apply(params)
-    # moving <- d moving + (1 - d) s. Early on d is smaller, like a, so initial values fade soon.
+    # moving <- d moving + (1 - d) s. Early on d is smaller, as a is, so initial values fade fast.
     d = tf.minimum(0.99, tf.cast((1 + number) / (10 + number), tf.float32))
     seen = [m.assign_sub((m - s) * (1 - d)) for m, s in zip(moving, statistics)]
     return tf.group(averaging, *seen), [average.average(param) for param in params]

@@ -6,8 +6,8 @@ Each worker repeats this, without waiting for the others:
            g = gradient of the mean loss on a fresh mini-batch of its own shard, at w
     push   w~ <- w~ - eta (g + lambda g g (w~ - w_pulled)),  element by element
 
-The lambda term (--dc_lambda) estimates how the gradient has changed, since others may have moved w~
-since the pull.
+The lambda term (--dc_lambda) estimates how the gradient has changed: others may have moved w~ since
+the pull.
 """
 
 from common import cluster, copies, data, models, session  # import first: quiet start-up

@@ -56,7 +56,7 @@ def replica(k):
 
 replicas = [replica(k) for k in range(flags.workers)]
 
-# w~ <- w~ - eta / n sum_k g_k, once the sums are there (after=total).
+# w~ <- w~ - eta / n sum_k g_k, once the sums are ready (after=total).
 # First, next_update adds 1 to global_step (number: the value before); then the update is applied.
 # Once global_step equals --steps, nothing is applied, and the loop ends.
 with tf.device(lambda add: add.inputs[0].device):  # on the parameter's ps

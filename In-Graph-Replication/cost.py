@@ -77,7 +77,7 @@ class Cost:
         self._leave({key: None if value != value else value for key, value in found.items()})
 
     def _leave(self, found: dict) -> None:
-        folder, through = Path(self._task.flags.results), "bytes unknown (only Linux tells)"
+        folder, through = Path(self._task.flags.results), "bytes unknown (only Linux counts them)"
         text = json.dumps(found, indent=2) + "\n"
         results.write(folder / "client.json", lambda file: file.write(text.encode()))
         if found["sent_per_step"] is not None:

@@ -1,4 +1,4 @@
-"""Measures the work of one client for 1 to 8 replicas and, as a control, that of one of several.
+"""Measures the work of a client that drives 1 to 8 replicas; the control: one of several clients.
 
 `.venv/bin/python In-Graph-Replication/scaling.py [--steps N]`; about eight minutes on two cores.
 """

@@ -35,7 +35,7 @@ with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
 
-# Queues on the ps: workers wait there for tokens, and the chief's thread for gradients.
+# Queues on the ps: workers wait there for tokens, and the chief's thread for parameters.
 rounds = Rounds(task, params, global_step)
 
 with tf.device(task.device):

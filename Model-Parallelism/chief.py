@@ -94,7 +94,7 @@ for s in reversed(range(p)):
             before[s] = [measure.now([*grads[s], d[s, i]] if s else grads[s])]
             clocks["backward", s, i] = began, *before[s]
 
-# Push: w~_s <- w~_s - eta g_s, once the gradients of all stages have arrived on their ps.
+# Push: w~_s <- w~_s - eta g_s, once the gradients of all stages have arrived at their ps.
 arrived = []
 for s in range(p):
     with tf.device(f"/job:worker/task:{s}"):

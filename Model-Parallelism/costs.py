@@ -1,4 +1,4 @@
-"""Measures what a split costs and micro-batches regain. Run by `costs.sh`, used by the notebook.
+"""Measures what a split costs and what micro-batches regain. For `costs.sh` and the notebook.
 
 It runs this folder with both splits, with one worker, and with more and more micro-batches. It
 prints what travelled and how long the workers were idle, and draws `pipeline.png`.

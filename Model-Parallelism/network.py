@@ -76,7 +76,7 @@ def check(flags) -> None:
     """Ends the process with one sentence if flags are invalid or do not fit together."""
     size = flags.batch_size or datasets.describe(flags).size
     if flags.split == "units" and flags.micro_batches != 1:
-        fail("--micro_batches: with --split units all workers compute at once, leave it out")
+        fail("--micro_batches: leave it out: with --split units all workers compute at once")
     if not 1 <= flags.micro_batches <= size:
         fail(f"--micro_batches {flags.micro_batches}: must be from 1 to the batch's size, {size}")
     most, what = {"layers": (LAYERS, "layer"), "units": (flags.hidden, "unit")}[flags.split]

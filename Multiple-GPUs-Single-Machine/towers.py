@@ -25,7 +25,7 @@ tf.disable_eager_execution()  # use graphs and sessions; the main README says wh
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 
-# 2. The towers' devices: all GPUs, or as many logical CPU devices.
+# 2. The towers' devices: the GPUs in turn, or a logical CPU device for each tower.
 gpus = tf.config.list_physical_devices("GPU")
 if gpus:
     devices = [f"/gpu:{k % len(gpus)}" for k in range(flags.workers)]
@@ -55,7 +55,7 @@ def tower(k):
 
 losses, gradients = zip(*[tower(k) for k in range(flags.workers)])
 
-# w <- w - eta / n sum_k g_k, once the sum is there.
+# w <- w - eta / n sum_k g_k, once the sum is ready.
 # First, next_update adds 1 to global_step (number: the value before); then the update is applied.
 # Once global_step equals --steps, nothing is applied, and the loop ends.
 with tf.device("/cpu:0"):
@@ -64,7 +64,7 @@ optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate / flags.worker
 with session.next_update(global_step, flags, after=total) as number:
     step = optimizer.apply_gradients(zip(total, params))
 
-# 6. The monitored session: worker 0 initialises w~, others wait; each step goes to the events file.
+# 6. The monitored session: it initialises w; each step goes to the events file.
 towers = [{"step": step, "loss": loss, "number": number} for loss in losses]
 with session.training(task, None, **towers[0], replicas=towers[1:]) as sess:
     while not sess.should_stop():  # 7. The loop

@@ -9,7 +9,7 @@ It repeats:
 from common import cluster, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-# Flags and their defaults (--help lists all). --steps: total updates by all workers.
+# Flags and their defaults (--help lists all). --steps: total updates.
 DEFAULTS = {"workers": 1, "ps": 0, "steps": 2000, "learning_rate": 0.2}
 
 # 1. Who am I? There is no cluster: this is the only process.

@@ -142,7 +142,7 @@ class Search:
                     self._connect()
                 return what(self._session)
             except LOST:
-                print(f"{self._task.name} lost the ps and comes back", flush=True)
+                print(f"{self._task.name} lost the ps and connects again", flush=True)
                 self._session = None
 
     def _connect(self) -> None:
@@ -190,7 +190,7 @@ class Search:
         if newest is None:
             return
         if checkpoints.values(newest).get("settings") != self._text.encode():
-            fail(f"the checkpoint {newest} is of another search: name another --checkpoint_dir")
+            fail(f"the checkpoint {newest} is from another search: use another --checkpoint_dir")
         self._saver.restore(session, newest)
         self._saved = int(newest.rpartition("-")[2])
         print(f"{newest} has {self._saved} finished trials", flush=True)

@@ -52,10 +52,10 @@ def check(flags) -> None:
         fail(f"--trials {flags.trials}: a grid has a trial for each pair of --rates and --widths; "
              "leave it out, or add --search random")  # fmt: skip
     if flags.trials < 0:
-        fail(f"--trials {flags.trials}: must be 1 or more, or 0: as many as the grid has")
+        fail(f"--trials {flags.trials}: must be at least 1, or 0 for as many as the grid has")
     if flags.target_accuracy:
         fail("--target_accuracy: the test set is used once, at the end; leave it out")
     if flags.steps_per_execution > 1:
-        fail("--steps_per_execution: nothing is sent between steps here, leave it out")
+        fail("--steps_per_execution: leave it out: nothing is sent between steps here")
     if flags.ps > 1:
         fail(f"--ps {flags.ps}: a search is kept on one ps")

@@ -1,4 +1,4 @@
-"""What tf.train.SyncReplicasOptimizer guarantees, and what not, if one of two workers is missing.
+"""What tf.train.SyncReplicasOptimizer does if one of two workers is missing.
 
 Each update should contain one gradient from each worker. Here the only worker makes six steps.
 """

@@ -74,8 +74,8 @@ class Record:
                 with checkpoints.no_pattern(newest) as path:
                     self._manager.checkpoint.restore(path).assert_existing_objects_matched()
             except (ValueError, AssertionError):
-                fail(f"the checkpoint {newest} is of another model, or of an example "
-                     "with sessions: name another --checkpoint_dir")  # fmt: skip
+                fail(f"the checkpoint {newest} is from another model, or from an example "
+                     "with sessions: use another --checkpoint_dir")  # fmt: skip
 
     def note(self, replica, number, loss, began, pulled, computed, pushed, pulled_at=None) -> None:
         """Records a step.
@@ -143,7 +143,7 @@ class Record:
 
 
 def start_again_after_a_loss(task) -> None:
-    """From now on, an error that says another task is lost restarts this process, from the newest
+    """From now on, an error that reports a lost task restarts this process from the newest
     checkpoint. The error may come anywhere, even before the first step."""
 
     def hook(kind, error, trace):

@@ -105,8 +105,8 @@ class Task:
             from common.launch import by_hand
 
             by_hand.check(task, defaults, parser, named)
-        # All sessions of a process share the threads that the first one requests. That may be one
-        # of TensorFlow's own, which reads this setting. After any use of TensorFlow it is too late.
+        # All sessions of a process share the threads that the first one requests. That session may
+        # be TensorFlow's own, which reads this setting. After any use of TensorFlow it is too late.
         threads = task.config.intra_op_parallelism_threads
         with contextlib.suppress(RuntimeError):
             tf.config.threading.set_intra_op_parallelism_threads(threads)

@@ -29,14 +29,14 @@ def _shaped(flat: tf.Tensor, params) -> list[tf.Tensor]:
 
 @graphs.scope("pull")
 def pull(params: list, global_step: tf.Variable, after: tf.Tensor | None = None, beside=()):
-    """w <- w~: one transfer from each ps, once `after`, a tensor on a ps, is there. Its clock also
-    waits for `beside`: other tensors that travel here for the same step, such as a batch.
+    """w <- w~: one transfer from each ps, once `after`, a tensor on a ps, is ready. The step's
+    clock also waits for `beside`: other tensors that travel here, such as a batch.
 
     Returns:
         w, the values of `params` on the current device, in their order and shapes; and pulled_at,
         how many updates had been counted just before the read (int64, stays on its ps). With one ps
         that has one thread, w contains exactly these updates: a count and its update run back to
-        back, and so do the reads here. With several, these may overlap.
+        back, and so do the reads here. With more ps or threads, they may overlap.
     """
     first = [] if after is None else [after]
     with tf.device(global_step.device), tf.control_dependencies(first):

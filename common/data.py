@@ -67,8 +67,8 @@ def batches(flags, worker: int = 0, workers: int = 1, examples=None):
 def pipeline(dataset, flags, worker: int = 0, threads: int = 1):
     """Turns any `tf.data.Dataset` into a function that makes its next element; applies `--delay`.
 
-    The dataset must repeat forever. It prepares elements in `threads` of its own, and a step takes
-    them in the step's own thread: switching to another, as `iterator.get_next()` does, costs as
+    The dataset must repeat forever. It prepares elements in `threads` threads of its own. A step
+    takes them in its own thread: switching to another, as `iterator.get_next()` does, costs as
     much as a small gradient.
     """
     options = tf.data.Options()

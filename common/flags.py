@@ -133,7 +133,7 @@ def parser(defaults: dict, description: str = "", folder: Path = Path()) -> Pars
         defaults: an example's `DEFAULTS`. The name of a known flag sets its default; any other name
             becomes a flag with the type of its default.
         description: the text above the list of flags in `--help`.
-        folder: the example's; if `DEFAULTS` names a file as `data`, it is there.
+        folder: the example's, with the file that `DEFAULTS` may name as `data`.
     """
     flags = EVERYWHERE | {name: flag for name, flag in IF_NAMED.items() if name in defaults}
     for name, default in defaults.items():

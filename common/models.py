@@ -84,7 +84,7 @@ def logits(model: str, params: list, x: tf.Tensor) -> tf.Tensor:
 
 @graphs.scope("gradient")
 def gradients(model: str, params: list, batch) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """The mean loss of a batch (x [batch, ...], labels [batch]) at `params`, a scalar, and its
+    """The mean loss (a scalar) of a batch (x [batch, ...], labels [batch]) at `params`, and its
     gradients with respect to `params`."""
     loss = tf.reduce_mean(evaluate(model, params, *batch)["loss"])
     return loss, tf.gradients(loss, params)

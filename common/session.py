@@ -128,13 +128,13 @@ def training(
     groups = [everyone] if one else [[each] for each in everyone]
     steps = [Step(task, task.index + k, group) for k, group in enumerate(groups)]
     # The count that hooks read. A step has read it already; but a hook may also ask between steps,
-    # and must not wait for other workers then.
+    # when it must not wait for other workers.
     counted = rounds is None and pulled_at is not None
     count_for_hooks = pulled_at if counted else updates_so_far(tf.train.get_global_step())
     tf.add_to_collection("global_step_read_op_cache", count_for_hooks)
     saver = None
     first = [tf.train.StopAtStepHook(last_step=flags.steps), Notes(steps)]
-    # Calls between two that hooks see: 120 in a run, of each worker; never two in a row.
+    # Hooks see about 120 calls of each worker, never two in a row; `between` are those unseen.
     calls = flags.steps / (flags.steps_per_execution * (1 if rounds else flags.workers))
     between = max(1, int(calls / 120))
     own = tf.summary.merge_all()  # the script's

@@ -1,5 +1,5 @@
 # Sourced by every run.sh: sets PYTHON to an interpreter that has the pinned packages; at first use
-# makes .venv, beside common/. A PYTHON that is set is used as it is. For bash 3.2 (macOS), too.
+# makes .venv, beside common/. If PYTHON is set, it is used as it is. Runs in bash 3.2 (macOS), too.
 
 common=$(CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=${common%/*} venv=${common%/*}/.venv

@@ -36,7 +36,7 @@ def is_known(flags) -> bool:
 
 
 def describe(flags) -> Description:
-    """The shape, classes and size of `--data`, for an .npz from its arrays."""
+    """The shape, classes and size of `--data`; those of an .npz come from its arrays."""
     return KNOWN[flags.data] if flags.data in KNOWN else reader(flags.data).describe(flags.data)
 
 

@@ -133,7 +133,7 @@ def _download(address: str, path: Path, md5: str, size: int, say) -> None:
         fail(f"{address} is not the expected file (it is larger than {size:,} bytes): use "
              "another source with --data_url")  # fmt: skip
     if wanted and got < wanted:
-        fail(f"{address} broke off after {got} of {wanted} bytes: run again to resume")
+        fail(f"{address} stopped after {got} of {wanted} bytes: run again to resume")
     found = _md5(part)
     if found != md5:
         part.unlink()

@@ -42,7 +42,7 @@ def read(path: str) -> dict[str, np.ndarray]:
         if x.dtype.kind not in "iuf" or not np.isfinite(x).all():
             fail(f"--data {path}: x_{part} must hold finite numbers")
         if x.size and max(-float(x.min()), float(x.max())) > float(np.finfo(np.float32).max):
-            fail(f"--data {path}: x_{part} must hold numbers that fit float32, below 3.4e38")
+            fail(f"--data {path}: x_{part} must hold numbers that fit in float32, below 3.4e38")
     if arrays["x_train"].shape[1:] != arrays["x_test"].shape[1:]:
         fail(f"--data {path}: examples of x_train {arrays['x_train'].shape[1:]} and x_test "
              f"{arrays['x_test'].shape[1:]} differ in shape")  # fmt: skip

@@ -108,7 +108,7 @@ def _by_hand(parts: dict) -> tuple[Path, tuple[str, dict, list[dict]]]:
             fail(f"the part of {client} {k} is missing: name its results folder too")
     where, chief = parts[client, 0]
     if not (where / "parameters.npz").exists():
-        fail(f"{where} has no parameters.npz: {client} 0 has not finished: run it to its end")
+        fail(f"{where} has no parameters.npz: {client} 0 has not finished: let it finish first")
     for (job, k), (folder, _) in parts.items():
         for name in (f"task-{job}-{k}.json", f"events-worker-{k}.jsonl"):
             if folder != where and (folder / name).exists():

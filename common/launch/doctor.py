@@ -25,7 +25,7 @@ PACKAGES = ("numpy", "scikit-learn", "matplotlib", "rich", "tensorboard", "jupyt
 PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 CGROUP, SYSCTL = Path("/sys/fs/cgroup"), Path("/proc/sys")
 INSTALL = f"install the tested versions: {sys.executable} -m pip install -r {PINS}"
-# Linux settings that can forbid private networks: the value that forbids, one that allows.
+# Linux settings that can forbid private networks: a value that does, and one that does not.
 FORBIDDING = {
     "kernel/apparmor_restrict_unprivileged_userns": ("1", "0"),  # Ubuntu 24.04
     "user/max_user_namespaces": ("0", "10000"),
@@ -173,7 +173,7 @@ def memory() -> str:
     import psutil
 
     free = psutil.virtual_memory().available
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # no limit reads "max"
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # without a limit, it says "max"
         used = re.search(r"^anon (\d+)$", (CGROUP / "memory.stat").read_text(), re.MULTILINE)
         free = min(free, int((CGROUP / "memory.max").read_text()) - int(used[1]))
     text = f"{free / 1e9:.1f} GB of memory free"

@@ -58,7 +58,7 @@ def example_of(script: Path) -> tuple[dict, str]:
             except ValueError:
                 break
             return defaults, ast.get_docstring(tree) or ""
-    fail(f"{script} has no line DEFAULTS = {{...}} of literals: copy it from an example")
+    fail(f"{script} has no line DEFAULTS = {{...}} with literal values: copy it from an example")
 
 
 def same_defaults(shown: dict, script: Path) -> dict:

@@ -37,7 +37,7 @@ def sentence(error: BaseException | None, cache: str | Path = "") -> str:
 
 
 def full_disk(cache: str | Path = "") -> str:
-    """The error for a full disk; of the folders written to, names the one with least space."""
+    """The error for a full disk: names the folder in use that has the least space."""
     if cache:
         return f"the disk is full: make room in {cache}, or set DATA_DIR to another folder"
 

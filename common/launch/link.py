@@ -32,7 +32,7 @@ def limit(mbit: float) -> None:
         OSError: if the kernel has no token bucket filter.
     """
     rate = max(1, round(mbit * 1e6 / 8))  # bytes per second
-    burst = max(2 * MTU, rate // 200)  # after a pause, 5 ms of traffic pass at once
+    burst = max(2 * MTU, rate // 200)  # after a pause, 5 ms of traffic passes at once
     queue = max(20 * MTU, int(0.4 * rate)) + burst
     with socket.socket() as any_socket:
         fcntl.ioctl(any_socket, _SET_MTU, struct.pack("16si", b"lo", MTU))
@@ -44,11 +44,11 @@ def limit(mbit: float) -> None:
 
 
 def discipline(kind: str, options: bytes = b"") -> None:
-    """Gives this process's network another of the kernel's queueing disciplines: `noqueue` is
-    that of a loopback, `blackhole` loses every packet.
+    """Sets the queueing discipline of this process's network: `noqueue` is the loopback's own,
+    `blackhole` drops every packet.
 
     Raises:
-        OSError: where the kernel does not have it.
+        OSError: if the kernel does not have it.
     """
     body = struct.pack("BxxxiIII", 0, socket.if_nametoindex("lo"), 0, _ROOT, 0)
     body += _attribute(_KIND, kind.encode() + b"\0") + options
@@ -71,10 +71,10 @@ def bytes_sent() -> int:
 
 
 class Meter:
-    """Appends the number of bytes sent so far to `network.jsonl`, about every 0.2 s."""
+    """Appends the number of bytes sent so far to `network.jsonl`, about every 0.2 s. On a network
+    that is not `private`, it does nothing: other programs use that one too."""
 
     def __init__(self, folder: Path, private: bool):
-        """Does nothing unless the network is `private`: other programs use a shared one too."""
         self._path, self._private = folder / "network.jsonl", private
 
     def note(self) -> None:

@@ -120,7 +120,7 @@ def free_ports(count: int, private: bool) -> list[int]:
         ports.append(port)
         if len(ports) == count:
             return ports
-    fail(f"there are no {count} free ports between 20000 and 32000: start fewer tasks")
+    fail(f"fewer than {count} ports between 20000 and 32000 are free: start fewer tasks")
 
 
 def _has_ipv6() -> bool:

@@ -13,7 +13,7 @@ from common import datasets, fail
 from common.datasets import download
 from common.launch import faults
 
-TASK = 0.2e9  # bytes of memory that a task needs at least
+TASK = 0.2e9  # bytes of memory: the least that a task needs
 COPY = 0.2e6  # bytes for each copy of a step (--steps_per_execution)
 RESERVED = 4 << 30  # bytes of address space that TensorFlow reserves, mostly for its threads
 

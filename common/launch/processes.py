@@ -131,7 +131,7 @@ class Group:
         self.exits.put((process, popen.wait()))
 
     def kill(self) -> None:
-        """Kills all remaining processes, including children of tasks, and waits for their end."""
+        """Kills all remaining processes, including children of tasks, and waits until they end."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._guard.pid, signal.SIGKILL)
         self._guard.wait()

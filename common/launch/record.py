@@ -122,8 +122,8 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict]) -> dict
 def measured(
     events: list[dict], launches: list[float], flags: Namespace, worker: int, workers: int
 ) -> dict:
-    """What one of so many `workers` did: its `local_steps` and `examples`, and the `seconds` that
-    these took, of them `computing`, `communicating` and `waiting`."""
+    """What one of the `workers` did: its `local_steps` and `examples`, and the `seconds` that these
+    took, split into `computing`, `communicating` and `waiting`."""
     window = getattr(flags, "window", 1)
     examples = window * (flags.batch_size or datasets.shard(flags, worker, workers))
     seconds = sum(last - first for first, last in _stretches(events, launches))
@@ -163,7 +163,7 @@ def _sent(folder: Path, stretches: list[tuple[float, float]]) -> float | None:
 def _theory(events: list[list[dict]]) -> float:
     """The mean staleness if the others' updates were spread evenly over each cycle, from pull to
     pull: their number in the cycle, times the share of the cycle between pull and push. With equal
-    workers that number is n - 1. A pause counts by the updates that others make during it."""
+    workers that number is n - 1. A pause counts as the updates that others make during it."""
     expected = []
     for mine in events:
         for event, following in itertools.pairwise(mine):

@@ -18,7 +18,7 @@ def line(worker: int, measured: dict) -> str:
 
 
 def say(opened: Iterable[tuple]) -> None:
-    """Prints a line for each of `results.opened`; nothing where the process failed."""
+    """Prints a line for each of `results.opened`; nothing if the process failed."""
     if common.failed or hasattr(sys, "last_value"):
         return
     for flags, worker, at in opened:

@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 from common import copies, data
 from common.training import board, events, graphs, results
 
-POINTS = 90  # evaluations of a run, about; more in a long one
+POINTS = 90  # about this many evaluations of a run; more of a long one
 
 
 class Evaluation(tf.train.SessionRunHook):
@@ -54,7 +54,7 @@ class Evaluation(tf.train.SessionRunHook):
             return
         found = self.measure(run_context.session, sample=1000)
         took = 0.0 if self._due == 0 else time.time() - began  # the first one includes set-up
-        self._soon = time.time() + 3 * took  # it takes at most a quarter of a short run
+        self._soon = time.time() + 3 * took  # evaluations take at most a quarter of a run
         self._due = time.time() + max(0.1, min(2.0, 50 * took), 10 * took)
         self._next = found["global_step"] + self._task.flags.steps / POINTS
         target = self._task.flags.target_accuracy

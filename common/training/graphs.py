@@ -14,7 +14,7 @@ def scope(name: str) -> Callable:
         @functools.wraps(function)
         def scoped(*args, **more):
             top = not tf.get_default_graph().get_name_scope()
-            with tf.name_scope(f"{name}/" if top else name):  # with /, again the same
+            with tf.name_scope(f"{name}/" if top else name):  # with /, the same scope again
                 return function(*args, **more)
 
         return scoped

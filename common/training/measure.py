@@ -33,7 +33,7 @@ class Rows:
     """Scalars of each step, kept on their device until many steps are read at once.
 
     Fetching them would cost each step a transfer. They also survive a call that ends early, as the
-    last one does when it reaches `--steps` before its end.
+    last one does if it reaches `--steps` midway.
 
     Attributes:
         put: adds a row of the values (NaN for None) to a queue, once they are available.

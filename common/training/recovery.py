@@ -1,4 +1,4 @@
-"""How a session starts and recovers: who initialises, who waits, what if a task is lost."""
+"""How a session starts, and recovers from a lost task: who initialises, who waits."""
 
 import tensorflow.compat.v1 as tf
 

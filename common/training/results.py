@@ -50,7 +50,7 @@ def events_file(folder: str | Path, worker: int) -> Path:
 
 
 def open_events(flags, worker: int) -> TextIO:
-    """A worker's events, to append whole lines. The last line of this process sums them up."""
+    """Opens a worker's events, to append whole lines. When this process ends, it sums them up."""
     file = open(events_file(flags.results, worker), "a", buffering=1, encoding="utf-8")
     if not opened:
         atexit.register(lambda: importlib.import_module("common.training.closing").say(opened))

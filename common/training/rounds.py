@@ -130,7 +130,7 @@ class Rounds(tf.train.SessionRunHook):
             chain = copies([released.op], [rows.put], self._task.flags.steps_per_execution)
             self._several = [chain[-1][end] for end in self._ends]
 
-    # As a hook: the chief's thread makes one update after another, parallel to the training loop.
+    # As a hook: the chief's thread makes one update after another, beside the training loop.
 
     def after_create_session(self, session, coord):
         """Also called after a recovery, when the thread of the lost session has ended."""

@@ -23,7 +23,7 @@ def copies(
         count: steps in one call.
 
     Returns:
-        `count` dictionaries from the step's operations: to themselves, then to copies.
+        `count` dictionaries: the step's operations -> themselves, or their copies.
 
     In a copy, operations with state (variables, queues, the data, clocks, loops) wait. On a ps they
     wait for the end of the step before, as in a new call of the session. In this process they wait
@@ -83,7 +83,7 @@ def of(copy: dict[tf.Operation, tf.Operation], fetches):
 
 
 def _reseed(node, i: int, functions: dict, library) -> None:
-    """Gives random operations another seed in each copy, also those inside a loop's body.
+    """Gives random operations, even inside a loop's body, another seed in each copy.
 
     A loop names its body, one of `functions`; a changed body goes to `library` under a new name.
     """
@@ -106,7 +106,7 @@ def _has_state(op: tf.Operation) -> bool:
 
 
 def _is_shared(op: tf.Operation) -> bool:
-    """Whether all copies share it: what is fed, or names a variable, a queue or an iterator."""
+    """Whether all copies share it: it is fed, or names a variable, a queue or an iterator."""
     names = not op.inputs and op.outputs and graphs.is_variable(op.outputs[0])
     return op.type.startswith("Placeholder") or bool(names)
 

@@ -33,7 +33,7 @@ class StartAndStop(tf.train.SessionRunHook):
 
     def after_create_session(self, session, coord):
         """Also runs after a recovery; a worker that has started does not wait again."""
-        with contextlib.suppress(tf.errors.CancelledError):  # its queues are closed: at the end
+        with contextlib.suppress(tf.errors.CancelledError):  # at the end, its queues are closed
             session.run(self._begin)
         if not self._task.hosts:
             return
@@ -44,7 +44,7 @@ class StartAndStop(tf.train.SessionRunHook):
         self._started = True
 
     def after_run(self, run_context, run_values):
-        """With a target accuracy, checks twice a second whether the chief has seen it."""
+        """With a target accuracy, asks twice a second whether the chief has reached it."""
         if self._task.flags.target_accuracy and self._task.hosts and time.time() > self._look:
             self._look = time.time() + 0.5
             if self._stop.is_open(run_context.session):
@@ -88,6 +88,6 @@ class StartAndStop(tf.train.SessionRunHook):
             self._finished.open(session)
         else:
             self._finished.wait(session, self._who[0], task.flags.timeout, check)
-        for gate in self._left:  # a ps ends when the last one leaves, before it answers
+        for gate in self._left:  # a ps ends, unanswered, when the last one leaves
             with contextlib.suppress(tf.errors.UnavailableError, tf.errors.AbortedError):
                 gate.open(session)
