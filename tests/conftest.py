@@ -1,6 +1,7 @@
 """Shared by all tests: runs an example as a user would, and checks that nothing is left over."""
 
 import contextlib
+import fcntl
 import itertools
 import json
 import os
@@ -217,20 +218,56 @@ def start(tmp_path):
             process.communicate()
 
 
-_DEFAULT_RUNS: dict[str, Finished] = {}
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory, worker_id) -> Path:
+    """A folder for all processes that pytest-xdist has started."""
+    own = tmp_path_factory.getbasetemp()
+    return own if worker_id == "master" else own.parent
+
+
+@contextlib.contextmanager
+def locked(path: Path):
+    """Lets one process at a time go on."""
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture(scope="session")
+def once(shared):
+    """`once("site", make)`: the folder that `make(folder)` has made, for all tests that read it."""
+
+    def _once(name, make) -> Path:
+        folder, done = shared / name, shared / f"{name}.done"
+        with locked(shared / f"{name}.lock"):
+            if not done.exists():
+                make(folder)
+                done.touch()
+        return folder
+
+    return _once
 
 
 @pytest.fixture
-def default_run(run, tmp_path_factory):
+def default_run(run, once):
     """`default_run("HogWild")`: a run without flags, shared by tests that only look at it."""
 
     def _default_run(folder) -> Finished:
-        if folder not in _DEFAULT_RUNS:
-            where = tmp_path_factory.mktemp(folder) / "results"
-            _DEFAULT_RUNS[folder] = run(folder, "--results", where)
-        return _DEFAULT_RUNS[folder]
+        def make(where):
+            output = run(folder, "--results", where / "results").output
+            (where / "screen").write_text(output)
+
+        where = once(f"default-{folder}", make)
+        return Finished(0, (where / "screen").read_text(), where / "results")
 
     return _default_run
+
+
+@pytest.fixture
+def default_ports(shared):
+    """For one test at a time: ports 2222 to 2224."""
+    with locked(shared / "ports.lock"):
+        yield
 
 
 @pytest.fixture

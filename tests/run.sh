@@ -4,5 +4,4 @@
 # pytest-xdist, which runs two tests at a time: one, with a debugger if you like, with -n 0.
 here=$(CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../common/setup.sh"
-cd "$here/.." && exec "$PYTHON" -m pytest -n 2 --dist loadgroup \
-  --no-loadscope-reorder "$@"
+cd "$here/.." && exec "$PYTHON" -m pytest -n 2 --maxschedchunk 1 "$@"

@@ -46,7 +46,7 @@ def finish(tasks, tmp_path):
     assert steps[1]
 
 
-@pytest.mark.xdist_group("default ports")
+@pytest.mark.usefixtures("default_ports")
 def test_three_terminals_with_the_default_ports(tmp_path):
     tasks = [start(job, i, tmp_path, "--task_index", str(i)) for job, i in TASKS]
     finish(tasks, tmp_path)

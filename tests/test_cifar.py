@@ -574,7 +574,7 @@ def by_hand(folder, job, index, tmp_path, *more, **env):
 TASKS = [("ps", 0), ("worker", 0), ("worker", 1)]
 
 
-@pytest.mark.xdist_group("default ports")
+@pytest.mark.usefixtures("default_ports")
 @pytest.mark.slow("tasks started by hand")
 @pytest.mark.parametrize("scheme", ["asynchronous", "synchronous"])
 def test_the_three_classic_commands(tmp_path, monkeypatch, scheme):

@@ -60,7 +60,7 @@ def problem(check, *arguments) -> tuple[str, str]:
     return caught.value.args
 
 
-@pytest.mark.xdist_group("default ports")
+@pytest.mark.usefixtures("default_ports")
 @pytest.mark.slow("starts TensorFlow servers")
 def test_a_healthy_machine():
     code, lines = examine()
@@ -75,7 +75,7 @@ def test_a_healthy_machine():
         assert words in text
 
 
-@pytest.mark.xdist_group("default ports")
+@pytest.mark.usefixtures("default_ports")
 @pytest.mark.slow("starts TensorFlow servers")
 def test_a_port_in_use_and_proxies():
     """With dead proxies the server still answers."""

@@ -61,7 +61,6 @@ def alone(tmp_path):
     return folder
 
 
-@pytest.mark.xdist_group("default runs")
 def test_what_two_runs_and_a_task_by_hand_write(run, default_run, alone):
     hogwild = default_run("HogWild")
     rounds = run("Synchronous-SGD", "--steps", 20, "--model", "linear")

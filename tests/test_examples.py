@@ -25,7 +25,6 @@ SUMMARY = {
 }  # fmt: skip
 
 
-@pytest.mark.xdist_group("default runs")
 @pytest.mark.slow("2,000 steps each")
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_defaults_learn_the_digits_and_keep_the_contract(default_run, example):

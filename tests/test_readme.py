@@ -85,7 +85,6 @@ def test_commands_can_be_typed():
             flags.parser(defaults).parse_args(match[2].split())
 
 
-@pytest.mark.xdist_group("default runs")
 def test_quoted_output_matches_a_run(default_run):
     """A run prints what the README shows, except for numbers."""
     (quoted,) = re.findall(r"\$ bash HogWild/run.sh\n(.*?)\n```", text("README.md"), re.S)

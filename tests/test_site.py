@@ -21,7 +21,6 @@ from conftest import ROOT, environment
 from machine import seconds
 
 slow = pytest.mark.slow("renders every notebook, and opens a browser")
-pytestmark = pytest.mark.xdist_group("site")  # which is built once
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
@@ -77,13 +76,14 @@ class Page(html.parser.HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    done = subprocess.run(["bash", str(ROOT / "site.sh"), str(folder)], text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          env=environment(), check=False)  # fmt: skip
-    assert done.returncode == 0, done.stdout
-    return folder
+def site(once) -> Path:
+    def make(folder):
+        done = subprocess.run(["bash", str(ROOT / "site.sh"), str(folder)], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              env=environment(), check=False)  # fmt: skip
+        assert done.returncode == 0, done.stdout
+
+    return once("site", make)
 
 
 @pytest.mark.parametrize("source", make_site.reading_order(), ids=str)

@@ -44,7 +44,6 @@ def expected(events: list[dict], examples: int) -> dict[str, float]:
 LONG = [pytest.param("AGN", 10 * 32, marks=pytest.mark.slow("a third scheme"))]
 
 
-@pytest.mark.xdist_group("default runs")
 @pytest.mark.parametrize(("example", "examples"), [("HogWild", 32), ("Synchronous-SGD", 32), *LONG])
 def test_a_default_run(default_run, example, examples):
     finished = default_run(example)
