@@ -65,6 +65,7 @@ def test_the_link_is_the_limit_of_a_run(run, workers):
 
 
 @pytest.mark.skipif(bool(network.can_be_private()), reason=network.can_be_private())
+@pytest.mark.slow("tests the network, not a scheme")
 def test_a_run_without_a_slow_link_counts_its_bytes(run):
     delay = seconds(0.02)  # so that the run takes longer than the time between two notes
     flags = ["--steps", 100, "--model", "linear", "--delay", f"0:{delay},1:{delay}"]

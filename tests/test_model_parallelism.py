@@ -139,6 +139,7 @@ def test_the_pipeline_by_layer_is_exact(run, expected):
     assert re.search(r"^worker 1 +0$", finished.output, re.M)  # it serves
 
 
+@pytest.mark.slow("the other split")
 def test_within_layers_is_exact(run, expected):
     """Three workers, with 42, 43 and 43 of 128 units."""
     finished = run(EXAMPLE, *FLAGS, "--split", "units", "--workers", 3)

@@ -94,7 +94,8 @@ def test_the_default_moving_rate(example, n):
     assert options.moving_rate == pytest.approx(0.9 / n)
 
 
-@pytest.mark.parametrize("mode", ["towers", pytest.param("synchronous", marks=ANOTHER)])
+@ANOTHER
+@pytest.mark.parametrize("mode", ["towers", "synchronous"])
 def test_several_devices_are_synchronous_sgd(trained, mode, n=3):
     finished = trained("Multiple-GPUs-Single-Machine", "--mode", mode, "--workers", n)
     assert_close(flat(finished), flat(trained("Synchronous-SGD", "--workers", n)), 1e-6)

@@ -38,6 +38,7 @@ def checkpoint(folder):
     return tf.train.load_checkpoint(str(folder / "checkpoints"))
 
 
+@pytest.mark.slow("another run")
 def test_dropout_is_on_in_training_and_off_in_evaluation(run):
     """The evaluation matches the full network in NumPy; the training loss does not."""
     finished = run("Your-Own", "--dropout", 0.5)
