@@ -104,11 +104,9 @@ def state(example: str) -> str:
 
 def code(text: str) -> str:
     """The code of a Python file, independent of its comments, docstrings and lay-out."""
-    tree = ast.parse(text)
+    tree, documented = ast.parse(text), (ast.Module, ast.ClassDef, ast.FunctionDef)
     for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(
-            node
-        ):
+        if isinstance(node, documented) and ast.get_docstring(node):
             node.body = node.body[1:]
     return ast.dump(tree)
 

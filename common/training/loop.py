@@ -23,7 +23,7 @@ class Session:
     """
 
     def __init__(self, monitored: tf.train.MonitoredSession, steps: list[Step], between: int):
-        """Hooks do not see `between` calls that make a step, then they see one."""
+        """Hooks see a call that makes a step after at most `between` that they do not see."""
         self._monitored, self._steps, self._between, self._unseen = monitored, steps, between, 0
         self._of = {step.op: step for step in steps}
         self._found: dict[tuple[str, ...], Step | None] = {}
