@@ -120,8 +120,8 @@ def sweep(example: str) -> str:
             cells = [f"**{cell}**" for cell in cells]
         lines.append(f"| {' | '.join(cells)} |")
     text = ("Test accuracy after the default number of steps, one run each (`tests/sweep.py`); one "
-            "example of the test set is 0.3 points. Bold: the default (the best rate, or the next "
-            "smaller one).")  # fmt: skip
+            "example of the test set is 0.3 points. Bold: the default (the best rate, or the one "
+            "below it).")  # fmt: skip
     return "\n".join([text, "", *lines])
 
 
