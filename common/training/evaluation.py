@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 from common import copies, data
 from common.training import board, events, graphs, results
 
-POINTS = 90  # about this many evaluations of a run; more of a long one
+POINTS = 75  # about this many evaluations of a run; more of a long one
 
 
 class Evaluation(tf.train.SessionRunHook):
@@ -54,9 +54,10 @@ class Evaluation(tf.train.SessionRunHook):
             return
         found = self.measure(run_context.session, sample=1000)
         took = 0.0 if self._due == 0 else time.time() - began  # the first one includes set-up
-        self._soon = time.time() + 3 * took  # evaluations take at most a quarter of a run
+        self._soon = time.time() + 2 * took  # evaluations take at most a third of a run
         self._due = time.time() + max(0.1, min(2.0, 50 * took), 10 * took)
-        self._next = found["global_step"] + self._task.flags.steps / POINTS
+        spacing = self._task.flags.steps / POINTS
+        self._next = (found["global_step"] // spacing + 1) * spacing  # however rarely hooks look
         target = self._task.flags.target_accuracy
         if target is not None and found["test_accuracy"] >= target and found["global_step"] > 0:
             found = self.measure(run_context.session)  # confirm it on the whole test set
