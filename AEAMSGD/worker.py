@@ -4,7 +4,7 @@ Each worker repeats this, without waiting for the others:
 
     pull   w~, and with x = w:  e = alpha (x - w~),  w <- w - e
     push   w~ <- w~ + e
-    local  T times on a fresh mini-batch:  v <- delta v - eta g,  w <- w + v,
+    local  T times, each on a fresh mini-batch:  v <- delta v - eta g,  w <- w + v,
            the first g at x + delta v, the others at w + delta v
 
 Each worker keeps its own w and v throughout; alpha is --moving_rate, delta is --momentum.

@@ -4,7 +4,7 @@ Each worker repeats this, without waiting for the others:
 
     pull   w~, and with x = w:  e = alpha (x - w~),  w <- w - e
     push   w~ <- w~ + e
-    local  T times on a fresh mini-batch:  w <- w - eta g,  the first g at x, the others at w
+    local  T times, each on a fresh mini-batch:  w <- w - eta g,  the first g at x, the others at w
 
 Each worker keeps its own w throughout; alpha is --moving_rate.
 """

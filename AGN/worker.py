@@ -3,7 +3,7 @@
 Each worker repeats this, without waiting for the others:
 
     pull   w <- w~
-    local  T times on a fresh mini-batch:  g_t = gradient at w,  w <- w - eta g_t
+    local  T times, each on a fresh mini-batch:  g_t = gradient at w,  w <- w - eta g_t
     push   w~ <- w~ - eta a,  with the mean  a = (1/T) sum g_t
 """
 

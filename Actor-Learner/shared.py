@@ -21,7 +21,7 @@ PARTS = {
 
 
 def check(flags) -> None:
-    """Ends the process with one sentence if a flag of this example makes no sense."""
+    """Exits with a one-line error if a flag of this example makes no sense."""
     for name in ("episodes", "capacity"):
         if getattr(flags, name) < 1:
             fail(f"--{name} {getattr(flags, name)}: must be 1 or more")

@@ -75,7 +75,7 @@ while True:  # 7. The loop
     except tf.errors.DeadlineExceededError:
         fail(f"chief 0 took no batch within {flags.timeout:g} s: see its log")
     except (tf.errors.UnavailableError, tf.errors.AbortedError):
-        print(f"{task.name} lost chief 0, drops its batch and waits", flush=True)
+        print(f"{task.name} lost chief 0; dropping the batch and waiting", flush=True)
         session = None  # not closed: that may take minutes without the learner
 
 print(f"{task.name} leaves: the queue is closed", flush=True)

@@ -13,14 +13,14 @@ CLASSES = 10
 
 
 def check(flags) -> None:
-    """Ends the process with one sentence if a flag of this example has a bad value."""
+    """Exits with a one-line error if a flag of this example has a bad value."""
     for name in ("batch_size", "log_frequency", "decay_steps"):
         if getattr(flags, name) < 1:
             fail(f"--{name} {getattr(flags, name)}: must be 1 or more here")
     if not 0 < flags.width <= 4:
-        fail(f"--width {flags.width:g}: must be above 0 and at most 4; the paper has 1")
+        fail(f"--width {flags.width:g}: must be above 0 and at most 4; the paper uses 1")
     if not CROP <= flags.image_size <= 1024:
-        fail(f"--image_size {flags.image_size}: must be from {CROP} to 1024; the paper has 299")
+        fail(f"--image_size {flags.image_size}: must be from {CROP} to 1024; the paper uses 299")
 
 
 def fetch(task, server: tf.train.Server) -> None:

@@ -76,7 +76,7 @@ with tf.device(task.device):
     logits, statistics = network.predict(w, x)
     loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)  # the mean of the batch
     grads = tf.gradients(loss + network.weight_decay(w), w)
-    # Gradients and statistics make one transfer.
+    # Gradients and statistics travel in one transfer.
     step = rounds.push([*grads, *statistics], token)
 
 # The update, of the means over all workers.

@@ -64,7 +64,7 @@ with tf.device(task.device):
     logits, statistics = network.predict(w, x)
     loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)  # the mean of the batch
     grads = tf.gradients(loss + network.weight_decay(w), w)
-    # Gradients and statistics make one transfer: the same values, now on the ps.
+    # Gradients and statistics travel in one transfer: the same values, now on the ps.
     arrived = copies.send([*grads, *statistics], [*params, *moving])
 grads, statistics = arrived[: len(params)], arrived[len(params) :]
 

@@ -3,7 +3,7 @@
 Each worker repeats this, without waiting for the others:
 
     pull   w <- w~
-    local  T times on a fresh mini-batch:  g_t = gradient at w,  w <- w - eta g_t
+    local  T times, each on a fresh mini-batch:  g_t = gradient at w,  w <- w - eta g_t
     push   G <- G + a^2,  w~ <- w~ - eta a / sqrt(G),  with the sum  a = sum g_t
 
 It follows the paper exactly: section 4.1 and Algorithm 1, with n_fetch = n_push = T.

@@ -3,7 +3,7 @@
 Each worker repeats this, without waiting for the others:
 
     pull   w <- w~
-    local  T times on a fresh mini-batch:  g_t = gradient at w,
+    local  T times, each on a fresh mini-batch:  g_t = gradient at w,
            H <- H + g_t^2,  w <- w - eta g_t / sqrt(H);  H is kept from window to window
     push   G <- G + a^2,  w~ <- w~ - eta a / sqrt(G),  with the sum  a = sum g_t
 

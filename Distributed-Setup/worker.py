@@ -1,12 +1,12 @@
 """Distributed-Setup: the parameters live on a parameter server, and one worker trains them.
 
-The worker repeats:
+The worker repeats this:
 
     pull   w <- w~                                                              # NEW:
            g = gradient of the mean loss on a fresh mini-batch, at w
     push   w~ <- w~ - eta g                                                     # NEW:
 
-Distribution adds or changes each line marked NEW, and each line below such a mark.
+Distribution adds or changes the lines marked NEW.
 """
 
 from common import cluster, copies, data, models, session  # NEW: copies of global parameters
@@ -21,10 +21,10 @@ task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 
 # 2. This task's server: the tasks talk to each other through their servers.
-server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)  # NEW: mine
+server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)  # NEW: it has one
 
 # 3. Parameters w~ and global_step, which counts their updates: on the ps, shared by all workers.
-with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):  # NEW: not my own
+with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):  # NEW: on the ps
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
 
@@ -41,7 +41,7 @@ with tf.device(task.device):  # NEW: this worker computes
 # First, next_update adds 1 to global_step (number: the value before); then the update is applied.
 # Once global_step equals --steps, nothing is applied, and this worker's loop ends.
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
-with session.next_update(global_step, flags, after=arrived) as number:  # NEW: after they arrived
+with session.next_update(global_step, flags, after=arrived) as number:  # NEW: after arrival
     step = optimizer.apply_gradients(zip(arrived, params))  # NEW: on the ps of each parameter
 
 # 6. The monitored session: worker 0 initialises w~, others wait; each step goes to the events file.

@@ -3,7 +3,7 @@
 Each worker repeats this, without waiting for the others:
 
     pull   w <- w~
-    local  T times on a fresh mini-batch:  g_t = gradient at w,  w <- w - eta g_t
+    local  T times, each on a fresh mini-batch:  g_t = gradient at w,  w <- w - eta g_t
     push   w~ <- w~ + d / (s + 1),  with  d = w - w_pulled  and the staleness  s
 """
 

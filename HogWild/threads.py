@@ -1,7 +1,7 @@
-"""HogWild! as in its paper: n threads of one process update parameters in shared memory,
+"""HogWild! as in the paper: n threads of one process update parameters in shared memory,
 without locks (Niu et al. 2011, arXiv 1106.5730). `bash run.sh --threads N`
 
-Each thread repeats, and waits for no other:
+Each thread repeats this, without waiting for the others:
 
     g = gradient of the mean loss on a fresh mini-batch of its own shard, at the current w
     w <- w - eta g

@@ -1,6 +1,6 @@
 """In-graph replication: one client, one graph, a replica of the network on each worker.
 
-It repeats, in one step of one session:
+The process repeats this, in one step of one session:
 
     replica k, on worker k:
         w <- w~

@@ -1,4 +1,4 @@
-"""Measures the work of a client that drives 1 to 8 replicas; the control: one of several clients.
+"""Measures the work of a client that drives 1 to 8 replicas; the control is one client of several.
 
 `.venv/bin/python In-Graph-Replication/scaling.py [--steps N]`; about eight minutes on two cores.
 """

@@ -1,4 +1,4 @@
-"""Measures what a split costs and what micro-batches regain. For `costs.sh` and the notebook.
+"""Measures what a split costs and what micro-batches recover. For `costs.sh` and the notebook.
 
 It runs this folder with both splits, with one worker, and with more and more micro-batches. It
 prints what travelled and how long the workers were idle, and draws `pipeline.png`.
@@ -185,7 +185,7 @@ def pipeline_table(folders: dict[int, list[Path]]) -> str:
         shown = [form.format(v) for v in (statistics.median(values), values[0], values[-1])]
         return shown[0] if len(values) == 1 else "{} ({} - {})".format(*shown)
 
-    lines = [f"{'micro-batches':>13} {'forward + backward, ms':>24} {'of it idle':>18} "
+    lines = [f"{'micro-batches':>13} {'forward + backward, ms':>24} {'idle share':>18} "
              f"{'(p - 1) / (m + p - 1)':>23} {'computing, ms a worker':>24}"]  # fmt: skip
     for m, runs in folders.items():
         p = flags_of(runs[0])["workers"]

@@ -73,7 +73,7 @@ def flat(x: tf.Tensor) -> tf.Tensor:
 
 
 def check(flags) -> None:
-    """Ends the process with one sentence if flags are invalid or do not fit together."""
+    """Exits with a one-line error if flags are invalid or do not fit together."""
     size = flags.batch_size or datasets.describe(flags).size
     if flags.split == "units" and flags.micro_batches != 1:
         fail("--micro_batches: leave it out: with --split units all workers compute at once")

@@ -19,8 +19,8 @@ class Clocks(tf.train.SessionRunHook):
     """Writes a line per step to `clocks.jsonl`: when each of its parts began and ended."""
 
     def __init__(self, folder: str, clocks: dict):
-        """`clocks`: (`forward` or `backward`, worker, micro-batch) -> two tensors, its begin and
-        end in seconds since 1970."""
+        """`clocks`: (`forward` or `backward`, worker, micro-batch) -> two
+        tensors: its start and end, in seconds since 1970."""
         self._path = Path(folder, "clocks.jsonl")
         self._names, self._clocks = list(clocks), list(clocks.values())
 

@@ -1,4 +1,4 @@
-"""Several GPUs of one machine, synchronously: a worker process per GPU, as in Synchronous-SGD.
+"""Several GPUs on one machine, synchronously: a worker process per GPU, as in Synchronous-SGD.
 
 Each worker, on its own GPU, repeats:
 
@@ -32,7 +32,7 @@ tf.disable_eager_execution()  # use graphs and sessions; the main README says wh
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 
-# 2. One GPU for this process, if there is any: it sees no other. Processes may share a GPU, so none
+# 2. One GPU for this process, if there is one; it sees no other. Processes may share a GPU, so none
 # may take all of its memory at once, as TensorFlow does by default.
 gpus = tf.config.list_physical_devices("GPU")
 if gpus:

@@ -1,6 +1,6 @@
-"""Several GPUs of one machine in one process: a tower per GPU, averaged gradients.
+"""Several GPUs on one machine in one process: a tower per GPU, averaged gradients.
 
-It repeats, in one step of one session:
+The process repeats this, in one step of one session:
 
     tower k, on its own GPU:
         g_k = gradient of the mean loss on a fresh mini-batch of its own shard, at w

@@ -1,6 +1,6 @@
 """Non-Distributed-Setup: the learning problem alone, in one process.
 
-It repeats:
+The process repeats this:
 
     g = gradient of the mean loss on a fresh mini-batch, at w
     w <- w - eta g
@@ -27,7 +27,7 @@ next_batch = data.batches(flags)
 # 5. The scheme.
 loss, grads = models.gradients(flags.model, params, next_batch())
 
-# w <- w - eta g, once the gradient is there.
+# w <- w - eta g, once the gradient is ready.
 # First, next_update adds 1 to global_step (number: the value before); then the update is applied.
 # Once global_step equals --steps, nothing is applied, and the loop ends.
 optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)

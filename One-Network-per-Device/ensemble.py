@@ -80,5 +80,5 @@ def write(task, settings: list, names: list[str], found: list) -> None:
     print("> best first:")
     for t in ranked:
         print(f"> {line(t, settings[t], found[t])}  test {tested[t][0]:.1%}")
-    print(f"> test accuracy of the best {tested[best][0]:.1%}, of all {len(good)} on average "
-          f"{mean:.1%}, of their ensemble {accuracy:.1%}", flush=True)  # fmt: skip
+    print(f"> test accuracy: {tested[best][0]:.1%} for the best, {mean:.1%} on average, "
+          f"{accuracy:.1%} for the ensemble of {len(good)}", flush=True)  # fmt: skip

@@ -142,7 +142,7 @@ class Search:
                     self._connect()
                 return what(self._session)
             except LOST:
-                print(f"{self._task.name} lost the ps and connects again", flush=True)
+                print(f"{self._task.name} lost the ps; reconnecting", flush=True)
                 self._session = None
 
     def _connect(self) -> None:

@@ -15,7 +15,7 @@ def settings(flags, worker: int) -> list[argparse.Namespace]:
     in a search with ten, whatever the number of workers.
 
     Args:
-        flags: the command line. A bad value ends the process with one sentence.
+        flags: the command line. A bad value exits with a one-line error.
         worker: this worker's index, for `--delay`.
     """
     check(flags)
@@ -43,7 +43,7 @@ def draw(random: np.random.Generator, rates: list, widths: list) -> tuple[float,
 
 
 def check(flags) -> None:
-    """Ends the process with one sentence if a flag does not fit a search."""
+    """Exits with a one-line error if a flag does not fit a search."""
     for name in ("rates", "widths"):
         for value in getattr(flags, name):
             if value <= 0:
@@ -54,7 +54,7 @@ def check(flags) -> None:
     if flags.trials < 0:
         fail(f"--trials {flags.trials}: must be at least 1, or 0 for as many as the grid has")
     if flags.target_accuracy:
-        fail("--target_accuracy: the test set is used once, at the end; leave it out")
+        fail("--target_accuracy: leave it out, since the test set is used only once, at the end")
     if flags.steps_per_execution > 1:
         fail("--steps_per_execution: leave it out: nothing is sent between steps here")
     if flags.ps > 1:

@@ -1,4 +1,4 @@
-"""One network per device: a grid or random search over the devices of a cluster.
+"""One network per device: a grid or random search, spread over the devices of a cluster.
 
 Each worker repeats this. While it trains, it sends neither gradients nor parameters:
 
@@ -44,7 +44,7 @@ task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 settings = trials.settings(flags, task.index)  # the flags of each trial
 
-# One GPU for this process, if there is any: it sees no other.
+# One GPU for this process, if there is one; it sees no other.
 gpus = tf.config.list_physical_devices("GPU")
 if gpus:
     task.config.gpu_options.visible_device_list = str(task.index % len(gpus))

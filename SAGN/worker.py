@@ -4,7 +4,7 @@ Each worker repeats:
 
     wait   for a token: the count of updates so far; if several are queued, take the newest
     pull   w <- w~
-    local  T times on a fresh mini-batch:  g_t = gradient at w,  w <- w - eta g_t
+    local  T times, each on a fresh mini-batch:  g_t = gradient at w,  w <- w - eta g_t
     push   the mean  a_k = (1/T) sum g_t,  together with the token
 
 A thread of the chief (worker 0) repeats one round: it gathers the n means, one from each worker,

@@ -31,9 +31,8 @@ def six_steps(tokens: int) -> str:
                     session.run(step, options=tf.RunOptions(timeout_in_ms=3000))
                 except tf.errors.DeadlineExceededError:
                     return f"step {k + 1} waits for a token, as it should: there is no other worker"
-            return (
-                f"{session.run(global_step)} updates were made, each of two gradients of one worker"
-            )
+            made = session.run(global_step)
+            return f"{made} updates were made, each from two gradients of the same worker"
 
 
 if __name__ == "__main__":

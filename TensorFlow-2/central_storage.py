@@ -1,6 +1,6 @@
 """CentralStorageStrategy: synchronous SGD in one process, with the parameters w on the CPU.
 
-It repeats:
+The process repeats this:
 
     replica k, on its device:
         g_k = gradient of the mean loss on a fresh mini-batch of its own shard, at w

@@ -15,7 +15,7 @@ import problem  # in this folder
 from common.launch import addresses
 from common.training.measure import now
 
-# Flags and their defaults (--help lists all). --strategy: the script of that name, this one first.
+# Flags and their defaults (--help lists all). --strategy: the script of that name, or this one.
 DEFAULTS = {
     "workers": 2,
     "ps": 1,

@@ -61,7 +61,7 @@ def report(where: Path, killed: float) -> None:
     for k, events in enumerate(both):
         later = [began - killed for event in events if (began := record.began(event)) > killed]
         went_on = f"began its next step {min(later):.2f} s after the kill"
-        print(f"worker {k}", went_on if later else "began no more step: the run had ended")
+        print(f"worker {k}", went_on if later else "began no more steps: the run had ended")
     made = summary["global_step"]
     if summary["flags"]["strategy"] == "parameter_server":
         said = f"{made - STEPS} updates were made twice"

@@ -1,6 +1,6 @@
 """MirroredStrategy: synchronous SGD in one process, with a copy of the parameters w on each device.
 
-It repeats:
+The process repeats this:
 
     replica k, on its device:
         g_k = gradient of the mean loss on a fresh mini-batch of its own shard, at w

@@ -1,7 +1,7 @@
 """MultiWorkerMirroredStrategy: synchronous SGD without a parameter server. Each worker has a copy
 of the parameters w; all copies are equal.
 
-All workers repeat:
+Each worker repeats this:
 
     g_k = gradient of the mean loss on a fresh mini-batch of its own shard, at w
     all-reduce   g = 1/n sum_k g_k, the same on every worker

@@ -1,4 +1,4 @@
-"""Your own project: HogWild with another network, data, optimizer, metric and flag.
+"""Your own project: HogWild with its own network, data, optimizer and metric, and an extra flag.
 
 Each worker repeats this, without waiting for the others:
 

@@ -1,4 +1,4 @@
-"""`python -m common.collect FOLDER...`: makes summary, curves and table from the parts of a run."""
+"""`python -m common.collect FOLDER...`: builds the summary, curves and table from a run's parts."""
 
 from common.launch.collect import main
 

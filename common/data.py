@@ -26,7 +26,7 @@ def load(flags, part: str, worker: int = 0, workers: int = 1) -> tuple[np.ndarra
 
 
 def scaled(x: tf.Tensor) -> tf.Tensor:
-    """Scales bytes of images to floats in [0, 1]; leaves anything else unchanged."""
+    """Scales image bytes to floats in [0, 1]; leaves anything else unchanged."""
     return tf.cast(x, tf.float32) / 255 if x.dtype == tf.uint8 else x
 
 

@@ -31,7 +31,7 @@ class Gate:
         return bool(session.run(self._closed))
 
     def opens(self, session: tf.Session, seconds: float) -> bool:
-        """Whether it is open or opens within `seconds`; allow for a message to the ps."""
+        """Whether it is open or opens within `seconds`; allow time for a message to the ps."""
         patience = tf.RunOptions(timeout_in_ms=max(1, int(1000 * seconds)))
         try:
             session.run(self._pass, options=patience)
@@ -62,4 +62,4 @@ def leave_when_all_have(task, server: tf.train.Server) -> None:
     with tf.Session(server.target, config=task.config) as session:
         for who, gate in gates.items():
             gate.wait(session, f"{who} to finish", float("inf"))
-    print(f"{task.name} ends: {' and '.join(gates)} left", flush=True)
+    print(f"{task.name} exits: {' and '.join(gates)} have left", flush=True)

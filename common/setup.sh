@@ -1,5 +1,5 @@
-# Sourced by every run.sh: sets PYTHON to an interpreter that has the pinned packages; at first use
-# makes .venv, beside common/. If PYTHON is set, it is used as it is. Runs in bash 3.2 (macOS), too.
+# Sourced by every run.sh: sets PYTHON to an interpreter that has the pinned packages; on first use
+# creates .venv, beside common/. If PYTHON is set, it is used as is. Runs in bash 3.2 (macOS), too.
 
 common=$(CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=${common%/*} venv=${common%/*}/.venv
@@ -32,7 +32,7 @@ setup_try() {
   case $said in
     *"No space left"*) setup_fail "the disk is full: make room in $root" ;;
     *onnect* | *unreachable* | *"timed out"* | *Proxy*) setup_fail "cannot download the" \
-      "packages: connect this machine, or give pip a proxy or an index that it can reach" ;;
+      "packages: connect this machine to the internet, or give pip a proxy or an index that it can reach" ;;
     *) setup_fail "cannot install the packages here ($(uname -sm), $("$python" --version))" ;;
   esac
 }

@@ -101,9 +101,10 @@ def benchmark(_: str) -> str:
         "- Two single processes, one core each, are the limit on this machine: no scheme can be "
         "faster.",
         "",
-        f"The mean staleness of AGN was {medians['mean staleness, AGN']:.2f}. If the other "
-        "worker's updates had been spread evenly over each cycle, from pull to pull, it would "
-        f"have been {medians['(n - 1) x share of the cycle']:.2f}. From the command to the first "
+        "The mean staleness of AGN with a window of 10 was "
+        f"{medians['mean staleness, AGN']:.2f}; it would be "
+        f"{medians['(n - 1) x share of the cycle']:.2f} if the other worker's updates were spread "
+        "evenly from each pull to the next. From the command to the first "
         f"step, HogWild took {medians['start-up']:.1f} s, {ratio:.1f} times as long as `import "
         f"tensorflow` alone. Peak memory: {memory}. Versions: {versions}.",
     ])  # fmt: skip
@@ -120,8 +121,7 @@ def sweep(example: str) -> str:
             cells = [f"**{cell}**" for cell in cells]
         lines.append(f"| {' | '.join(cells)} |")
     text = ("Test accuracy after the default number of steps, one run each (`tests/sweep.py`); one "
-            "example of the test set is 0.3 points. Bold: the default (the best rate, or the one "
-            "below it).")  # fmt: skip
+            "test example is worth 0.3 points. Bold: the default.")  # fmt: skip
     return "\n".join([text, "", *lines])
 
 

@@ -34,7 +34,7 @@ def finish(tasks, tmp_path):
     """All tasks end on their own, including the ps; both workers made updates; none is missing."""
     outputs = [task.communicate(timeout=seconds(90))[0] for task in tasks]
     assert [task.returncode for task in tasks] == [0, 0, 0], "\n".join(outputs)
-    assert "ps 0 ends: worker 0 and worker 1 left" in outputs[0]
+    assert "ps 0 exits: worker 0 and worker 1 have left" in outputs[0]
     assert "test accuracy" in outputs[1]
     assert (tmp_path / "worker-0" / "parameters.npz").is_file()
     steps = []
@@ -66,7 +66,7 @@ def test_a_port_in_use(tmp_path, job, shared):
         output, _ = task.communicate(timeout=seconds(60))
     assert task.returncode == 2
     said = [line for line in output.splitlines() if not line.startswith(("WARNING: All", "I0"))]
-    assert said == [f"error: port {port} is in use: stop that program, or choose another port"]
+    assert said == [f"error: port {port} is in use: stop the program using it, or choose another port"]
     assert not list(tmp_path.iterdir())
 
 

@@ -51,7 +51,7 @@ def test_parts_of_a_run_by_hand(tmp_path):
     ps, first, second = (tmp_path / name for name in ("ps", "first", "second"))
     outputs = by_hand(tmp_path, ("ps", 0, ps), ("worker", 0, first), ("worker", 1, second))
     for output, folder in zip(outputs, (ps, first, second)):
-        assert f"is in {folder}; to merge the parts of a run: python -m" in output.splitlines()[-1]
+        assert f"are in {folder}; to merge a run's results: python -m" in output.splitlines()[-1]
     # What the launcher would make of the same files, in one folder.
     together = tmp_path / "together"
     shutil.copytree(first, together)
@@ -132,7 +132,7 @@ def test_folders_that_do_not_fit(tmp_path):
     again = part(tmp_path / "again", started=11.0)
     assert f"{a} and {again} both hold the part of worker 0" in refused(a, b, again)
     (empty / "task-ps-0.json").write_text('{"job": "ps"}')
-    assert "task-ps-0.json is not a task's part" in refused(a, b, empty)
+    assert "task-ps-0.json is not a valid task file" in refused(a, b, empty)
     (empty / "task-ps-0.json").unlink()
     (empty / "summary.json").write_text("")
     assert f"{empty} holds no part of a run" in refused(empty)

@@ -75,4 +75,4 @@ def check_free(address: str) -> None:
             probe.bind(("", port))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                fail(f"port {port} is in use: stop that program, or choose another port")
+                fail(f"port {port} is in use: stop the program using it, or choose another port")

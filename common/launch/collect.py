@@ -1,4 +1,4 @@
-"""Merges what the tasks of a run wrote into `summary.json`, `curves.png` and the table.
+"""Merges the files of a run's tasks: makes `summary.json`, `curves.png` and a table.
 
     python -m common.collect FOLDER [FOLDER ...]
 
@@ -56,7 +56,7 @@ def read_parts(folders: list[Path]) -> dict[tuple[str, int], tuple[Path, dict]]:
                 who = part["job"], part["index"]
                 whose = part["scheme"], part["hosts"], _common(part), part["started"], part["ended"]
             except (OSError, ValueError, KeyError, TypeError) as error:
-                fail(f"{path} is not a task's part ({error!r}): leave its folder out")
+                fail(f"{path} is not a valid task file ({error!r}): leave its folder out")
             if who in parts and parts[who][1] != part:
                 fail(f"{parts[who][0]} and {folder} both hold the part of {who[0]} {who[1]}: name "
                      "the folders of only one run")  # fmt: skip
@@ -75,7 +75,7 @@ def _common(part: dict) -> dict:
 
 
 def main() -> None:
-    """Runs the command. Exits with a one-line error and code 2 on a mistake."""
+    """Runs the command. Exits with a one-line error and code 2 if arguments or files are wrong."""
     how = {"prog": "python -m common.collect", "description": __doc__, "allow_abbrev": False}
     parser = Parser(**how, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", metavar="FOLDER", help="a task's --results")
@@ -85,7 +85,7 @@ def main() -> None:
     else:
         where, run = _by_hand(read_parts(folders))
     if not record.read_evaluations(where):
-        fail(f"{where} holds no evaluation yet: wait until its task has made one")
+        fail(f"{where} has no evaluation yet: wait until its task has written one")
     write(where, *run)
 
 

@@ -18,7 +18,7 @@ def _checked(kind: type, wanted: str, good):
 
 
 def number(kind: type, wanted: str, good=lambda value: True):
-    """Makes a converter to ints or finite floats that are `good`, as `wanted` says in words."""
+    """Makes a converter to ints or finite floats that pass `good`; `wanted` describes them."""
     limit = 2**53 if kind is int else math.inf
     return _checked(kind, wanted, lambda value: abs(value) < limit and good(value))  # not NaN
 

@@ -13,11 +13,11 @@ from common import datasets, fail
 from common.datasets import download
 from common.launch import faults
 
-TASK = 0.2e9  # bytes of memory: the least that a task needs
+TASK = 0.2e9  # bytes of memory: the least that any task needs; most need up to 1 GB
 COPY = 0.2e6  # bytes for each copy of a step (--steps_per_execution)
 RESERVED = 4 << 30  # bytes of address space that TensorFlow reserves, mostly for its threads
 
-# The user's PYTHON may lack these; setup.sh reports it. Importing them to find out is too slow.
+# The user's PYTHON may lack these; `__main__` reports it. Importing them to find out is too slow.
 for _package in ("numpy", "tensorflow", "matplotlib", "rich"):
     if importlib.util.find_spec(_package) is None:
         raise ModuleNotFoundError(f"no {_package}", name=_package)
@@ -54,7 +54,7 @@ def machine(flags) -> None:
 
 
 def memory(flags) -> float:
-    """Bytes that a run needs at least: tasks, parameters on the ps and each worker, batches."""
+    """The fewest bytes that a run needs: tasks, parameters on the ps and each worker, batches."""
     alone = getattr(flags, "threads", None)
     needs = TASK if alone else TASK * (flags.workers + flags.ps)
     needs += COPY * flags.workers * (flags.steps_per_execution or 1)

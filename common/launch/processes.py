@@ -63,7 +63,7 @@ class Process:
         return end
 
     def stands_still(self) -> bool:
-        """True, but only once, when a signal has suspended it for 10 s."""
+        """True, once, after it has been suspended for 10 s."""
         with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
             if psutil.Process(self.popen.pid).status() != psutil.STATUS_STOPPED:
                 self._stopped_at = None

@@ -98,7 +98,7 @@ def run(example: str, *flags, show: bool = True) -> Run:
     try:
         group.start(task, os.environ | {"PYTHON": sys.executable})
         _, code = group.exits.get()
-    finally:  # also if the reader interrupts the cell
+    finally:  # even if the reader interrupts the cell
         group.kill()
     text = task.log.read_text()
     if code:

@@ -1,4 +1,4 @@
-"""A worker's curves in TensorBoard: each point averages the steps since the point before."""
+"""A worker's curves in TensorBoard: each point averages the steps since the previous one."""
 
 from collections.abc import Mapping
 

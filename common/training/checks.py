@@ -1,4 +1,4 @@
-"""Checks that every update is counted first. All workers have one graph, so the chief checks."""
+"""Checks that every update is counted first. Only the chief checks, as all graphs are the same."""
 
 import tensorflow.compat.v1 as tf
 

@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 from common import copies, data
 from common.training import board, events, graphs, results
 
-POINTS = 75  # about this many evaluations of a run; more of a long one
+POINTS = 75  # about this many evaluations in a run; more in a long one
 
 
 class Evaluation(tf.train.SessionRunHook):

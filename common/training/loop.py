@@ -13,9 +13,9 @@ SOON = 0.1  # seconds until hooks see a step again
 class Session:
     """What the loop calls `sess`: a monitored session that recognises the training step.
 
-    `sess.run(step)` makes one step (or `--steps_per_execution` of them) and returns None.
-    `sess.run([step, loss])` also makes a step, and returns the values. `sess.run` of anything that
-    does not need the step makes none.
+    `sess.run(step)` takes one step (or `--steps_per_execution` of them) and returns None.
+    `sess.run([step, loss])` also takes a step, and returns the values. `sess.run` of anything that
+    does not need the step takes none.
 
     TensorFlow's hooks take longer than a small step, so those of `session.training` see only one
     step every 0.1 s, and at least 120 in a run: often enough to log, save and stop. The script's
@@ -23,7 +23,7 @@ class Session:
     """
 
     def __init__(self, monitored: tf.train.MonitoredSession, steps: list[Step], between: int):
-        """Hooks see a call that makes a step after at most `between` that they do not see."""
+        """`between`: at most this many steps go unseen between two that hooks see."""
         self._monitored, self._steps, self._between, self._unseen = monitored, steps, between, 0
         self._of = {step.op: step for step in steps}
         self._found: dict[tuple[str, ...], Step | None] = {}

@@ -33,7 +33,7 @@ def leave(task, scheme: str) -> None:
         part["exit_code"] = common.failed or int(hasattr(sys, "last_value"))  # 1 after an exception
         part["ended"] = time.time()
         write()
-        print(f"the part of {task.name} is in {path.parent}; to merge the parts of a run: "
+        print(f"the results of {task.name} are in {path.parent}; to merge a run's results: "
               "python -m common.collect FOLDER [FOLDER ...]", flush=True)  # fmt: skip
 
     write()

@@ -83,7 +83,7 @@ def of(copy: dict[tf.Operation, tf.Operation], fetches):
 
 
 def _reseed(node, i: int, functions: dict, library) -> None:
-    """Gives random operations, even inside a loop's body, another seed in each copy.
+    """Gives random operations, even in a loop's body, a different seed in each copy.
 
     A loop names its body, one of `functions`; a changed body goes to `library` under a new name.
     """

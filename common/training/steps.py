@@ -78,7 +78,7 @@ class Step:
         self._counted = [math.nan] * len(self._files)  # when each replica's last update was
 
     def run(self, fetches=None, more: Sequence = (None, None, None)):
-        """Makes the step, or `--steps_per_execution` of them, without hooks. Returns the values of
+        """Takes the step, or `--steps_per_execution` of them, without hooks. Returns the values of
         `fetches`, if any; `more` are the other arguments of `tf.Session.run`."""
         began, ended = time.time(), math.nan
         try:

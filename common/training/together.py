@@ -88,6 +88,6 @@ class StartAndStop(tf.train.SessionRunHook):
             self._finished.open(session)
         else:
             self._finished.wait(session, self._who[0], task.flags.timeout, check)
-        for gate in self._left:  # a ps ends, unanswered, when the last one leaves
+        for gate in self._left:  # a ps may exit before it answers the last task
             with contextlib.suppress(tf.errors.UnavailableError, tf.errors.AbortedError):
                 gate.open(session)
