@@ -66,7 +66,9 @@ def test_a_port_in_use(tmp_path, job, shared):
         output, _ = task.communicate(timeout=seconds(60))
     assert task.returncode == 2
     said = [line for line in output.splitlines() if not line.startswith(("WARNING: All", "I0"))]
-    assert said == [f"error: port {port} is in use: stop the program using it, or choose another port"]
+    assert said == [
+        f"error: port {port} is in use: stop the program using it, or choose another port"
+    ]
     assert not list(tmp_path.iterdir())
 
 
