@@ -85,7 +85,7 @@ def table(which: str) -> str:
     found = measured[which]
     if which == "seeds":
         text = ("Test accuracy of the defaults, nine networks each (`tests/searches.py`); one "
-                "example of the test set is 0.3 points. The best network has the highest "
+                "test example is worth 0.3 points. The best network has the highest "
                 "*validation* accuracy.")  # fmt: skip
         lines = ["| seed | best network | all, on average | ensemble |", "|---|---|---|---|"]
         lines += [f"| {seed} | {' | '.join(f'{value:.1%}' for value in each.values())} |"
@@ -99,7 +99,7 @@ def table(which: str) -> str:
                   f"{spread(each['staleness'], '.1f')} |" for n, each in found.items()]  # fmt: skip
     else:
         count = len(found[FOLDER]["1"])
-        text = (f"Median of {count} runs that took turns (smallest to largest), on two cores "
+        text = (f"Median of {count} interleaved runs (smallest to largest), on two cores "
                 f"(`tests/searches.py`). A trial is {STEPS:,} updates of one network, and HogWild "
                 "makes as many. *Training alone* leaves out the rest of a trial: its graph, its "
                 "session, the validation, the claim and the hand-in.")  # fmt: skip
