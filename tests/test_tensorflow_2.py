@@ -168,13 +168,13 @@ def test_parameter_server_survives_the_loss_of_each_task(start):
     """Worker, ps and chief are killed in turn. Only the ps takes steps along, at most 2 s of
     them."""
     delay = seconds(0.01)
-    flags = ["--steps", 4000, "--delay", f"0:{delay},1:{delay}"]
+    flags = ["--steps", 2500, "--delay", f"0:{delay},1:{delay}"]
     process, where = start(HERE, *flags)
     reach(where, 200)
     for job, index in (("worker", 1), ("ps", 0), ("chief", 0)):
         kill_and_see_it_back(where, job, index)
     summary = end_of(process, where)
-    assert 4000 <= summary["global_step"] <= 4010  # a step in flight may repeat
+    assert 2500 <= summary["global_step"] <= 2510  # a step in flight may repeat
     assert summary["test_accuracy"] > 0.95
     assert {task["job"]: task["restarts"] for task in summary["tasks"]} == {
         "ps": 1, "worker": 1, "chief": 1}  # fmt: skip
