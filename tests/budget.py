@@ -56,6 +56,14 @@ def pytest_report_header():
     return f"machine: {machine.slowness():.1f} times as slow as a usual one"
 
 
+def pytest_terminal_summary(terminalreporter, config):
+    if not config.option.collectonly:  # the tests' time says little without this
+        before, after = machine.slowness(), machine.measured()
+        terminalreporter.line(
+            f"machine: {before:.1f} times as slow as a usual one before the tests, {after:.1f} after"
+        )
+
+
 def pytest_collection_modifyitems(config, items):
     for item in items:
         if any(len(mark.args) != 1 for mark in item.iter_markers("slow")):
