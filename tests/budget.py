@@ -60,7 +60,7 @@ def pytest_terminal_summary(terminalreporter, config):
     if not config.option.collectonly:  # the tests' time says little without this
         before, after = machine.slowness(), machine.measured()
         terminalreporter.line(
-            f"machine: {before:.1f} times as slow as a usual one before the tests, {after:.1f} after"
+            f"machine: before, {before:.1f} times as slow as a usual one; after, {after:.1f} times"
         )
 
 
