@@ -1,5 +1,6 @@
 """Hooks that measure steps: when each worker computes, and what travels between tasks."""
 
+import collections
 import json
 import re
 from pathlib import Path
@@ -40,12 +41,12 @@ class Transfers(tf.train.SessionRunHook):
     sending task, the receiving task, and the bytes.
 
     TensorFlow's master asks the servers to trace a step when it begins, and does not wait for their
-    answer: a server may miss its first tensors. So this hook traces several steps and keeps the one
-    with the most transfers.
+    answer: a server may miss its first tensors. So this hook traces several steps and keeps, for
+    each receiving task, the one with the most transfers.
     """
 
     def __init__(self, folder: str):
-        self._path, self._step, self._most = Path(folder, "transfers.json"), 0, []
+        self._path, self._step, self._most = Path(folder, "transfers.json"), 0, {}
 
     def before_run(self, run_context):
         if self._step in TRACED:
@@ -56,8 +57,13 @@ class Transfers(tf.train.SessionRunHook):
         if self._step in TRACED:
             devices = run_values.run_metadata.step_stats.dev_stats
             found = [_transfer(node) for device in devices for node in device.node_stats]
-            self._most = max(self._most, sorted(filter(None, found)), key=len)
-            self._path.write_text(json.dumps(self._most))
+            received = collections.defaultdict(list)
+            for transfer in sorted(filter(None, found)):
+                received[transfer[1]].append(transfer)
+            for task, transfers in received.items():
+                self._most[task] = max(self._most.get(task, []), transfers, key=len)
+            every = [transfer for transfers in self._most.values() for transfer in transfers]
+            self._path.write_text(json.dumps(every))
         self._step += 1
 
 

@@ -87,9 +87,11 @@ def listening() -> dict[str, int]:
 def held(sockets: dict[str, int]) -> set[int]:
     """The ports of the sockets that no other process holds."""
     others = set()
-    for link in Path("/proc").glob("[0-9]*/fd/*"):
-        with contextlib.suppress(OSError):
-            others.add(os.readlink(link))
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # gone, or not readable
+            for link in os.listdir(folder / "fd"):
+                with contextlib.suppress(OSError):
+                    others.add(os.readlink(folder / "fd" / link))
     return {port for inode, port in sockets.items() if f"socket:[{inode}]" not in others}
 
 

@@ -49,10 +49,10 @@ def expected(record: dict, like: dict) -> Expected:
     missing, twice = 0.5 * second, like["times"] * len(who)
     why = "the task is started again; it had not written its last steps, or makes one twice"
     if "ps" in who or ("chief" in who and like["chief_has_all"]):
-        twice = 3 * second
+        twice = 4 * second
         why = "the parameters are restored, and what came after the checkpoint is made again"
     if example.startswith("TensorFlow-2"):
-        twice = 3 * second
+        twice = 4 * second
         why = "its README: after any loss the program starts again from the newest checkpoint"
     if example.startswith("One-Network-per-Device"):
         twice = like["lines"] / 4 * len(who)

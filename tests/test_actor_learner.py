@@ -291,9 +291,9 @@ def test_a_task_that_waits_at_the_queue_computes_nothing(run, tmp_path):
 
 @pytest.mark.slow("waits until killed tasks are back")
 def test_killed_tasks_come_back(start):
-    """An actor, the learner, the other actor: each returns, and the run makes all its updates."""
+    """An actor, then the learner: each returns, and the run makes all its updates."""
     delay = seconds(0.03)
-    process, where = start("Actor-Learner", "--steps", 500, "--target_return", 501, "--episodes", 1,
+    process, where = start("Actor-Learner", "--steps", 300, "--target_return", 501, "--episodes", 1,
                            "--delay", f"0:{delay},1:{delay}")  # fmt: skip
     reach(where, 60)
     lost = kill_and_see_it_back(where, "worker", 1)
@@ -302,16 +302,15 @@ def test_killed_tasks_come_back(start):
     steps = sorted(e["global_step"] for e in events_of(where) if e["global_step"] <= reached)
     assert steps == list(range(1, reached + 1))  # an actor's death undoes no update
     lost = kill_and_see_it_back(where, "chief", 0)
-    kill_and_see_it_back(where, "worker", 0)
     output, _ = process.communicate(timeout=seconds(120))
     assert process.returncode == 0, output
     summary = json.loads((where / "summary.json").read_text())
-    assert summary["global_step"] == 500
+    assert summary["global_step"] == 300
     restarts = {f"{task['job']} {task['index']}": task["restarts"] for task in summary["tasks"]}
-    assert restarts == {"worker 0": 1, "worker 1": 1, "chief 0": 1}
+    assert restarts == {"worker 0": 0, "worker 1": 1, "chief 0": 1}
     assert "chief 0 was killed by SIGKILL: restarted (1 of 3)" in output
     found = {e["global_step"] for e in events_of(where)}
-    assert found == set(range(1, 501))  # none is missing; some may have repeated
+    assert found == set(range(1, 301))  # none is missing; some may have repeated
     for k in (0, 1):
         log = (where / "logs" / f"worker-{k}.log").read_text()
         assert f"worker {k} lost chief 0" in log

@@ -87,22 +87,21 @@ def test_backups_drop_late_gradients(run):
 
 
 def test_synchronous_training_survives(start):
-    """Worker, chief and ps are killed in turn: no update ever holds two gradients of one worker."""
-    process, where = start("Synchronous-SGD", "--steps", 3000)
+    """Chief and ps are killed in turn: no update ever holds two gradients of one worker."""
+    process, where = start("Synchronous-SGD", "--steps", 2500)
     path = where / "updates.jsonl"
     reach(where, 300)
-    kill_and_see_it_back(where, "worker", 1)
     kill_and_see_it_back(where, "worker", 0)
     kill_and_see_it_back(where, "ps", 0)
     output, _ = process.communicate(timeout=seconds(120))
     assert process.returncode == 0, output
     summary = json.loads((where / "summary.json").read_text())
-    assert summary["global_step"] == 3000
-    assert [task["restarts"] for task in summary["tasks"]] == [1, 1, 1]
+    assert summary["global_step"] == 2500
+    assert [task["restarts"] for task in summary["tasks"]] == [1, 1, 0]
     made = [json.loads(line) for line in path.read_text().splitlines()]
     assert all(update["workers"] == [0, 1] for update in made)
     steps = [update["global_step"] for update in made]
-    assert steps[-1] == 3000
+    assert steps[-1] == 2500
     assert sum(b <= a for a, b in itertools.pairwise(steps)) <= 1  # back to the checkpoint, once
     assert summary["test_accuracy"] > 0.95
 
@@ -160,7 +159,7 @@ with tf.device(task.device), tf.control_dependencies([step]):
 def test_local_state_survives(start, example, task):
     """A worker (or the chief) and the ps are killed in turn: the run completes, and has learnt."""
     delay = seconds(0.003)  # so that the other worker does not finish before one is back
-    flags = ["--steps", 1000, "--delay", f"0:{delay},1:{delay}"]
+    flags = ["--steps", 500, "--delay", f"0:{delay},1:{delay}"]
     process, where = start(example, *flags)
     reach(where, 100)
     kill_and_see_it_back(where, "worker", int(task[-1]))
@@ -168,7 +167,7 @@ def test_local_state_survives(start, example, task):
     output, _ = process.communicate(timeout=seconds(120))
     assert process.returncode == 0, output
     summary = json.loads((where / "summary.json").read_text())
-    assert summary["global_step"] == 1000
+    assert summary["global_step"] == 500
     restarted = [f"{t['job']} {t['index']}" for t in summary["tasks"] if t["restarts"] == 1]
     assert restarted == ["ps 0", task]
     assert summary["test_accuracy"] > 0.95  # as without: tests/sweep.json

@@ -545,7 +545,7 @@ def test_it_learns_the_synthetic_pictures(run):
 @pytest.mark.slow("waits until killed tasks are back")
 def test_killed_ps_comes_back(start):
     """With the averages and the moving statistics: they are in the checkpoint."""
-    delay, steps = seconds(0.02), 150
+    delay, steps = seconds(0.02), 100
     flags = ["--delay", f"0:{delay},1:{delay}", "--learning_rate", 0.01, "--scheme", "synchronous"]
     process, where = start("CIFAR-10", *SMALL, "--steps", steps, *flags)
     reach(where, 40)

@@ -34,7 +34,7 @@ SHORTER = {
     "Synchronous-SGD": {"slow_steps": 10, "delay": seconds(0.2)},
     "Synchronous-SGD-different-learning-rates": {"steps": 100},
     "Multiple-GPUs-Single-Machine": {"steps": 100},
-    "CIFAR-10": {"steps": 120, "few": 50},
+    "CIFAR-10": {"steps": 160, "few": 50},
     "In-Graph-Replication": {"steps": 100, "most": 3},
     "Model-Parallelism": {"steps": 20},
     "One-Network-per-Device": {"steps": 1000},

@@ -330,7 +330,10 @@ def test_random_trials_lie_within_the_range_and_begin_alike(trials):
         ({"widths": [-3]}, "--widths: each must be above 0, not -3"),
         ({"trials": 4}, "--trials 4: a grid has a trial for each pair"),
         ({"trials": -1, "search": "random"}, "--trials -1: must be at least 1"),
-        ({"target_accuracy": 0.9}, "--target_accuracy: the test set is used once"),
+        (
+            {"target_accuracy": 0.9},
+            "--target_accuracy: leave it out, since the test set is used only once",
+        ),
         ({"steps_per_execution": 5}, "--steps_per_execution: leave it out"),
         ({"ps": 2}, "--ps 2: a search is kept on one ps"),
     ],
