@@ -31,12 +31,12 @@ def measured() -> float:
 
 
 def renew() -> None:
-    """Measures again if the last time was over a minute ago, since other load changes.
+    """Measures again if the last time was over three minutes ago, since other load changes.
 
     Call it between tests, when none of their processes runs.
     """
     global _when, _slowness
-    if time.monotonic() - _when > 60:
+    if time.monotonic() - _when > 180:
         _slowness = measured()
         _when = time.monotonic()
 

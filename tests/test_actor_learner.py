@@ -318,11 +318,11 @@ def test_killed_tasks_come_back(start):
     assert first > 60  # it continued from a recent checkpoint
 
 
-@pytest.mark.slow("three runs")
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_it_learns(run, seed):
+@pytest.mark.slow("two runs")
+@pytest.mark.parametrize("seed", [0, 1])
+def test_it_learns(run, default_run, seed):
     """The last 100 episodes have a mean return of 195, and the run stops there."""
-    finished = run("Actor-Learner", "--seed", seed)
+    finished = run("Actor-Learner", "--seed", seed) if seed else default_run("Actor-Learner")
     assert finished.summary["global_step"] < 2000
     assert finished.summary["seconds"] < 180
     events = sorted(events_of(finished.results), key=lambda event: event["global_step"])

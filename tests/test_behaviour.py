@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import (
-    copy_example,
     eventually,
     kill_and_see_it_back,
     processes,
@@ -29,17 +28,10 @@ def updates(finished) -> list[dict]:
     return [json.loads(line) for line in lines]
 
 
-@pytest.mark.parametrize(
-    ("example", "flags"),
-    [
-        ("Synchronous-SGD", ["--workers", 3, "--ps", 2, "--delay", "1:0.01"]),
-        ("Synchronous-SGD-different-learning-rates", ["--workers", 2, "--delay", "0:0.01"]),
-        ("SAGN", ["--workers", 2, "--window", 3, "--delay", "1:0.005"]),
-    ],
-)
-def test_synchronous_means_synchronous(start, example, flags):
+def test_synchronous_means_synchronous(start):
     """Each of 200 updates contains one gradient of each worker; then everything ends at once."""
-    process, where = start(example, "--steps", 200, *flags)
+    flags = ["--workers", 3, "--ps", 2, "--delay", "1:0.01"]
+    process, where = start("Synchronous-SGD", "--steps", 200, *flags)
     path = where / "updates.jsonl"
     gone = []  # when the tasks' processes ended
 
@@ -88,7 +80,7 @@ def test_backups_drop_late_gradients(run):
 
 def test_synchronous_training_survives(start):
     """Chief and ps are killed in turn: no update ever holds two gradients of one worker."""
-    process, where = start("Synchronous-SGD", "--steps", 2500)
+    process, where = start("Synchronous-SGD", "--steps", 1800)
     path = where / "updates.jsonl"
     reach(where, 300)
     kill_and_see_it_back(where, "worker", 0)
@@ -96,17 +88,17 @@ def test_synchronous_training_survives(start):
     output, _ = process.communicate(timeout=seconds(120))
     assert process.returncode == 0, output
     summary = json.loads((where / "summary.json").read_text())
-    assert summary["global_step"] == 2500
+    assert summary["global_step"] == 1800
     assert [task["restarts"] for task in summary["tasks"]] == [1, 1, 0]
     made = [json.loads(line) for line in path.read_text().splitlines()]
     assert all(update["workers"] == [0, 1] for update in made)
     steps = [update["global_step"] for update in made]
-    assert steps[-1] == 2500
+    assert steps[-1] == 1800
     assert sum(b <= a for a, b in itertools.pairwise(steps)) <= 1  # back to the checkpoint, once
     assert summary["test_accuracy"] > 0.95
 
 
-def test_every_update_has_a_unique_number(run, workers=8):
+def test_every_update_has_a_unique_number(run, workers=5):
     """Each of 1..N appears exactly once; the staleness is exactly the updates since the pull."""
     finished = run("AGN", "--workers", workers, "--steps", 600,
                    "--delay", f"1:{seconds(0.002)}")  # fmt: skip
@@ -128,31 +120,6 @@ def test_every_update_has_a_unique_number(run, workers=8):
     assert stale["mean"] == pytest.approx(np.mean([event["staleness"] for event in every]))
     assert 0 < stale["mean"] < 2 * (workers - 1) + 10
     assert 0 < stale["theory"] <= workers - 1
-
-
-def test_dynamic_sgd_divides_by_the_true_staleness(run, tmp_path):
-    """The factor that the graph computes matches the events, even with a straggler."""
-    copy_example("Dynamic-SGD", tmp_path)
-    script = tmp_path / "Dynamic-SGD" / "worker.py"
-    probe = """
-line = tf.strings.format("{} {}", (number, scale))
-with tf.device(task.device), tf.control_dependencies([step]):
-    step = tf.print(line, output_stream=f"file://{flags.results}/probe-{task.index}")
-
-# 6."""
-    script.write_text(script.read_text().replace("\n# 6.", probe))
-    flags = ["--workers", 3, "--steps", 300, "--delay", f"1:{seconds(0.01)}"]
-    finished = run("Dynamic-SGD", *flags, root=tmp_path)
-    applied = {}
-    for k in range(3):
-        for line in (finished.results / f"probe-{k}").read_text().splitlines():
-            number, scale = line.split()
-            applied[int(number) + 1] = float(scale)
-    every = [event for k in range(3) for event in finished.events(k)]
-    assert max(event["staleness"] for event in every) > 3
-    assert len(applied) == 300
-    for event in every:
-        assert applied[event["global_step"]] == pytest.approx(1 / (event["staleness"] + 1))
 
 
 @pytest.mark.parametrize(("example", "task"), [("DOWNPOUR", "worker 1"), ("AEAMSGD", "worker 0")])
@@ -188,9 +155,9 @@ def memory_of_worker(start, *flags) -> list[float]:
 
 
 def test_memory_grows_with_neither_window_nor_steps(start):
-    """20,000 local steps in windows of 10, then 20,000 in windows of 500."""
-    many = memory_of_worker(start, "--window", 10, "--steps", 2000)
-    long = memory_of_worker(start, "--window", 500, "--steps", 40)
+    """10,000 local steps in windows of 10, then 10,000 in windows of 500."""
+    many = memory_of_worker(start, "--window", 10, "--steps", 1000)
+    long = memory_of_worker(start, "--window", 500, "--steps", 20)
     third = len(many) // 3
     assert third > 5
     assert max(many[-third:]) < max(many[:third]) + 40

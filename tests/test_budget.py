@@ -48,6 +48,7 @@ class Clock:
 def call(pytester, monkeypatch, tmp_path):
     """Runs pytest with the plugin on SUITE, on a machine with half the usual speed."""
     monkeypatch.setattr(machine, "slowness", lambda: 2.0)
+    monkeypatch.setattr(machine, "measured", lambda: 2.0)
     monkeypatch.setattr(budget, "time", Clock())
     monkeypatch.setattr(budget, "DURATIONS", tmp_path / "durations.json")
     usual = {f"test_suite.py::{name}": seconds for name, seconds in USUAL.items()}
@@ -171,12 +172,12 @@ def test_the_unit_is_never_below_that_of_a_usual_machine(monkeypatch):
         assert machine.measured() == slowness
 
 
-def test_the_unit_is_measured_again_after_a_minute(monkeypatch):
-    monkeypatch.setattr(machine, "_when", time.monotonic() - 50)
+def test_the_unit_is_measured_again_after_three_minutes(monkeypatch):
+    monkeypatch.setattr(machine, "_when", time.monotonic() - 170)
     monkeypatch.setattr(machine, "_slowness", 2.0)
     monkeypatch.setattr(machine, "measured", lambda: 3.0)
     machine.renew()
     assert machine.seconds(10) == 20
-    monkeypatch.setattr(machine, "_when", time.monotonic() - 70)
+    monkeypatch.setattr(machine, "_when", time.monotonic() - 190)
     machine.renew()
     assert machine.seconds(10) == 30

@@ -1,6 +1,7 @@
 """Damaged checkpoints, and folders whose names TensorFlow treats as patterns."""
 
 import os
+import re
 
 import pytest
 import tensorflow.compat.v1 as tf
@@ -133,19 +134,26 @@ def resume(run, folder, checkpoint_dir, *flags):
     return run(folder, "--checkpoint_dir", checkpoint_dir, *flags, ok=False)
 
 
+def numbers(finished) -> list[int]:
+    """The numbers of the updates of both workers, in order."""
+    return sorted(event["global_step"] for k in (0, 1) for event in finished.events(k))
+
+
 @pytest.mark.slow("four runs")
 def test_a_run_continues_from_the_newest_intact_one(run, tmp_path):
     folder = tmp_path / "a[1]"
     assert resume(run, "HogWild", folder, "--steps", 100).code == 0
-    assert resume(run, "HogWild", folder, "--steps", 150).code == 0
+    second = resume(run, "HogWild", folder, "--steps", 150)
+    assert second.summary["global_step"] == 150
+    assert numbers(second) == list(range(101, 151))
     os.truncate(files(folder, 150)[0], 20)
     third = resume(run, "HogWild", folder, "--steps", 170)
     assert third.code == 0, third.output
-    line = f"damaged checkpoint in {folder}: model.ckpt-150; continuing from model.ckpt-100"
-    assert third.output.splitlines().count(line) == 1
-    steps = sorted(e["global_step"] for k in (0, 1) for e in third.events(k))
-    assert steps == list(range(101, 171))
-    for index in folder.glob("*.index"):
+    (before,) = re.findall(rf"^damaged checkpoint in {re.escape(str(folder))}: model.ckpt-150; "
+                           r"continuing from model.ckpt-(\d+)$", third.output, re.M)  # fmt: skip
+    assert 100 <= int(before) < 150  # the second run saved at its beginning, and once a second
+    assert numbers(third) == list(range(int(before) + 1, 171))
+    for index in folder.glob("model.ckpt-*.index"):
         os.truncate(index, 20)
     fourth = resume(run, "HogWild", folder, "--steps", 200)
     assert fourth.code == 2
@@ -160,7 +168,8 @@ def test_recovery_in_a_folder_with_brackets(start, tmp_path):
     process, where = start("HogWild", "--steps", ENDLESS, "--checkpoint_dir", folder)
 
     def later():
-        return any(int(path.stem.rpartition("-")[2]) > 100 for path in folder.glob("*.index"))
+        saved = folder.glob("model.ckpt-*.index")
+        return any(int(path.stem.rpartition("-")[2]) > 100 for path in saved)
 
     assert eventually(later, 60), "only the first checkpoint was saved"
     killed = kill_and_see_it_back(where, "ps", 0)
@@ -170,19 +179,11 @@ def test_recovery_in_a_folder_with_brackets(start, tmp_path):
     process.kill()
 
 
-@pytest.mark.slow("two runs of each")
-@pytest.mark.parametrize(
-    ("example", "flags", "more"),
-    [
-        ("Actor-Learner", ["--steps", 20], ["--steps", 30]),
-        ("One-Network-per-Device", ["--steps", 20, "--rates", 0.1, "--widths", "8,16"], []),
-        ("TensorFlow-2", ["--steps", 20], ["--steps", 30]),
-    ],
-)
-def test_the_other_examples_continue_in_such_a_folder(run, tmp_path, example, flags, more):
+@pytest.mark.slow("two runs")
+def test_an_actor_and_a_learner_continue_in_such_a_folder(run, tmp_path):
     folder = tmp_path / "a[1]"
-    assert resume(run, example, folder, *flags).code == 0
-    second = resume(run, example, folder, *flags, *more)
+    assert resume(run, "Actor-Learner", folder, "--steps", 20).code == 0
+    second = resume(run, "Actor-Learner", folder, "--steps", 30)
     assert second.code == 0, second.output
     events = [path.read_text() for path in second.results.glob("events-worker-*.jsonl")]
-    assert "".join(events).count("\n") == (10 if more else 0)
+    assert "".join(events).count("\n") == 10

@@ -537,24 +537,24 @@ def keeps_the_contract(finished, scheme) -> None:
 
 @pytest.mark.slow("a run that learns")
 def test_it_learns_the_synthetic_pictures(run):
-    finished = run("CIFAR-10", "--data", "synthetic", "--steps", 300, "--batch_size", 16,
-                   "--learning_rate", 0.02, "--decay_steps", 250)  # fmt: skip
+    finished = run("CIFAR-10", "--data", "synthetic", "--steps", 200, "--batch_size", 16,
+                   "--learning_rate", 0.02, "--decay_steps", 170)  # fmt: skip
     assert finished.summary["test_accuracy"] > 0.9
 
 
 @pytest.mark.slow("waits until killed tasks are back")
 def test_killed_ps_comes_back(start):
     """With the averages and the moving statistics: they are in the checkpoint."""
-    delay, steps = seconds(0.02), 100
-    flags = ["--delay", f"0:{delay},1:{delay}", "--learning_rate", 0.01, "--scheme", "synchronous"]
-    process, where = start("CIFAR-10", *SMALL, "--steps", steps, *flags)
-    reach(where, 40)
-    kill_and_see_it_back(where, "ps", 0)
+    delay, steps = seconds(0.02), 60
+    flags = ["--delay", f"0:{delay}", "--learning_rate", 0.01, "--scheme", "synchronous"]
+    process, where = start("CIFAR-10", *SMALL, "--workers", 1, "--steps", steps, *flags)
+    reach(where, 20)
+    kill_and_see_it_back(where, "ps", 0, workers=1)
     output, _ = process.communicate(timeout=seconds(120))
     assert process.returncode == 0, output
     summary = json.loads((where / "summary.json").read_text())
     assert summary["global_step"] == steps
-    assert [task["restarts"] for task in summary["tasks"]] == [1, 0, 0]
+    assert [task["restarts"] for task in summary["tasks"]] == [1, 0]
     saved = checkpoint(where)
     assert np.abs(saved["moving_mean_0"]).max() > 1e-3
     assert np.abs(saved["moving_variance_0"] - 1).max() > 0.01

@@ -82,7 +82,7 @@ def test_parts_of_a_run_by_hand(tmp_path):
 
 @pytest.mark.parametrize(
     ("example", "flags"),
-    [("HogWild", ()), pytest.param("SAGN", (), marks=pytest.mark.slow("another scheme")),
+    [("Synchronous-SGD", ()),
      pytest.param("HogWild", ("--threads", 3), marks=pytest.mark.slow("threads"))],
 )  # fmt: skip
 def test_a_run_of_run_sh(run, example, flags):

@@ -109,10 +109,9 @@ def test_what_two_runs_and_a_task_by_hand_write(run, default_run, alone):
 
 
 @pytest.mark.slow("two runs without session.training")
-def test_keys_that_a_custom_loop_adds(run):
+def test_keys_that_a_custom_loop_adds(default_run):
     base, more = map(names, tables("`events-worker-K.jsonl`"))
-    learner = run("Actor-Learner", "--steps", 20)
-    search = run("One-Network-per-Device", "--steps", 50)
+    learner, search = default_run("Actor-Learner"), default_run("One-Network-per-Device")
     seen = set()
     for finished in (learner, search):
         # All workers' files: one that starts late may find the work already done.

@@ -21,11 +21,11 @@ ALONE = [p for p in ALL if ROOT / p not in notebooks.SIDE_BY_SIDE.glob("*.ipynb"
 # Parameters that save time. A straggler must be slow compared with this machine.
 SHORTER = {
     "Actor-Learner": {"target": 80.0, "updates": 80},
-    "AGN": {"batches": 1200},
+    "AGN": {"batches": 800},
     "DC-ASGD": {"steps": 600},
     "SAGN": {"batches": 800},
-    "HogWild": {"steps": 800},
-    "Non-Distributed-Setup": {"steps": 1000, "fewer": 50},
+    "HogWild": {"steps": 500},
+    "Non-Distributed-Setup": {"steps": 1000},
     "Distributed-Setup": {"steps": 300},
     "DOWNPOUR-Easy": {"steps": 200},
     "DOWNPOUR": {"steps": 200},
@@ -34,10 +34,10 @@ SHORTER = {
     "Synchronous-SGD": {"slow_steps": 10, "delay": seconds(0.2)},
     "Synchronous-SGD-different-learning-rates": {"steps": 100},
     "Multiple-GPUs-Single-Machine": {"steps": 100},
-    "CIFAR-10": {"steps": 160, "few": 50},
+    "CIFAR-10": {"steps": 100, "few": 20},
     "In-Graph-Replication": {"steps": 100, "most": 3},
     "Model-Parallelism": {"steps": 20},
-    "One-Network-per-Device": {"steps": 1000},
+    "One-Network-per-Device": {"steps": 600},
     "TensorFlow-2": {"steps": 200},
     "Replication": {"steps": 100, "most": 4},
 }

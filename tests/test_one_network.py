@@ -171,22 +171,24 @@ def test_no_trial_is_lost_or_done_twice(start):
 
 
 @pytest.mark.slow("a run that is stopped, and one that continues")
-def test_a_search_resumes_from_its_checkpoint(start, run):
+def test_a_search_resumes_from_its_checkpoint(start, run, tmp_path):
     """It does not repeat finished trials, even with another number of workers."""
+    where = tmp_path / "a[1]"  # TensorFlow would read it as a pattern
     flags = ["--search", "random", "--trials", 8, "--steps", 60, "--model", "linear"]
-    process, where = start(FOLDER, *flags, "--delay", "0:0.02,1:0.02")
+    flags += ["--results", where]
+    process, _ = start(FOLDER, *flags, "--delay", "0:0.02,1:0.02")
     saved = where / "checkpoints" / "checkpoint"
     assert eventually(lambda: saved.exists() and "ckpt-4" in saved.read_text(), 60)
     process.kill()
     process.communicate()
     assert eventually(lambda: not processes(), 5)
     before = len((where / "events-worker-0.jsonl").read_text().splitlines())
-    finished = run(FOLDER, *flags, "--workers", 1, "--results", where)
+    finished = run(FOLDER, *flags, "--workers", 1)
     assert finished.summary["global_step"] == 8 * 60
     assert len({event["trial"] for event in finished.events(0)[before:]}) <= 4
     assert_the_results_hold(finished)
 
-    other = run(FOLDER, *flags, "--seed", 1, "--results", where, ok=False)
+    other = run(FOLDER, *flags, "--seed", 1, ok=False)
     assert other.code == 2
     last = other.output.rstrip().splitlines()[-1]
     assert last.endswith("is from another search: use another --checkpoint_dir")
@@ -229,8 +231,8 @@ def test_random_trials_do_not_depend_on_the_workers(run):
 
 
 @RUNS
-def test_the_ensemble_is_better_than_its_members_on_average(run):
-    finished = run(FOLDER)
+def test_the_ensemble_is_better_than_its_members_on_average(default_run):
+    finished = default_run(FOLDER)
     summary = finished.summary
     rows = trials_of(finished.results)
     pairs = [(row["learning_rate"], row["hidden"]) for row in rows]

@@ -94,17 +94,8 @@ def test_the_default_moving_rate(example, n):
     assert options.moving_rate == pytest.approx(0.9 / n)
 
 
-@ANOTHER
-@pytest.mark.parametrize("mode", ["towers", "synchronous"])
-def test_several_devices_are_synchronous_sgd(trained, mode, n=3):
-    finished = trained("Multiple-GPUs-Single-Machine", "--mode", mode, "--workers", n)
-    assert_close(flat(finished), flat(trained("Synchronous-SGD", "--workers", n)), 1e-6)
-    assert finished.summary["workers"] == n
-    assert len(finished.events(n - 1)) == 20
-
-
 # Common properties of schemes: run against run. The notebooks assert more of them: a window of one
-# step, no momentum, equal shards, equal learning rates.
+# step, no momentum, equal shards, equal learning rates, several devices in one process.
 
 
 @ANOTHER

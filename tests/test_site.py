@@ -25,7 +25,6 @@ slow = pytest.mark.slow("renders every notebook, and opens a browser")
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
 )
-WIDTHS = (1280, 390)
 
 # Opens every page in a frame of each width and records what is wrong with it.
 CHECKER = """<!DOCTYPE html><title>check</title><body><script>
@@ -160,10 +159,10 @@ def server(site):
 
 @slow
 @pytest.mark.skipif(not CHROMIUM, reason="no Chromium here (Debian: apt install chromium)")
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_browser_shows_every_page_well(site, server, scheme, tmp_path):
+@pytest.mark.parametrize(("scheme", "widths"), [("light", (1280, 390)), ("dark", (1280,))])
+def test_a_browser_shows_every_page_well(site, server, scheme, widths, tmp_path):
     pages = sorted(str(path.relative_to(site)) for path in site.rglob("*.html"))
-    (site / "check.html").write_text(CHECKER % (json.dumps(pages), json.dumps(WIDTHS)))
+    (site / "check.html").write_text(CHECKER % (json.dumps(pages), json.dumps(widths)))
     said = tmp_path / "said.txt"
     with said.open("w") as stderr:
         browser = subprocess.Popen(
@@ -183,7 +182,7 @@ def test_a_browser_shows_every_page_well(site, server, scheme, tmp_path):
         (site / "check.html").unlink()
     complaints = [line for line in said.read_text().splitlines() if "CONSOLE" in line]
     assert not complaints
-    assert len(found) == len(pages) * len(WIDTHS)
+    assert len(found) == len(pages) * len(widths)
     for seen in found:
         assert not seen["broken"] and seen["too_wide"] <= 0, seen
         assert seen["contrast"] > 7 and seen["font"] >= 16, seen

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import signal
 
 import numpy as np
@@ -60,18 +61,9 @@ def test_parameter_server_is_hogwild(run):
     assert distance(measured, explained) < min(0.01, distance(measured, fresh))
 
 
-@pytest.mark.parametrize(
-    "strategy",
-    ["mirrored"]
-    + [
-        pytest.param(s, marks=pytest.mark.slow("another run"))
-        for s in SYNCHRONOUS
-        if s != "mirrored"
-    ],
-)
-def test_synchronous_strategies_match_the_formula(run, strategy):
-    """With three workers; the next test has two."""
-    finished = run(HERE, *FULL, "--strategy", strategy, "--workers", 3, "--steps", STEPS)
+def test_a_synchronous_strategy_matches_the_formula(run):
+    """As the others do, by the next test and the replay of Synchronous-SGD."""
+    finished = run(HERE, *FULL, "--strategy", "mirrored", "--workers", 3, "--steps", STEPS)
     assert distance(flat(finished), after_rounds(finished)) < EXACT
     assert_once_each(finished, STEPS)
     assert [task["job"] for task in finished.summary["tasks"]] == ["worker"] * 3
@@ -90,11 +82,12 @@ def test_synchronous_strategies_are_synchronous_sgd(run):
 
 
 @pytest.mark.slow("two runs")
-def test_a_checkpoint_works_with_every_strategy(run):
-    """Training continues from it to exactly --steps."""
-    first = run(HERE, "--steps", 100)
-    flags = ["--checkpoint_dir", first.results / "checkpoints", "--steps", 130]
-    second = run(HERE, "--strategy", "central_storage", *flags)
+def test_a_checkpoint_works_with_every_strategy(run, tmp_path):
+    """Training continues from it to exactly --steps. TensorFlow would read the folder's name as a
+    pattern."""
+    folder = ["--checkpoint_dir", tmp_path / "a[1]"]
+    first = run(HERE, *folder, "--steps", 100)
+    second = run(HERE, "--strategy", "central_storage", *folder, "--steps", 130)
     assert [event["global_step"] for event in second.events(1)] == list(range(101, 131))
     assert second.summary["global_step"] == 130
     assert first.summary["global_step"] == 100
@@ -147,10 +140,10 @@ def test_mistakes_give_a_one_line_error(run, flags, sentence):
 
 
 @pytest.mark.slow("two runs")
-def test_a_checkpoint_of_an_example_with_sessions(run):
-    first = run("Non-Distributed-Setup", "--steps", 20)
-    finished = run(HERE, "--strategy", "mirrored", "--checkpoint_dir",
-                   first.results / "checkpoints", ok=False)  # fmt: skip
+def test_a_checkpoint_of_an_example_with_sessions(run, default_run, tmp_path):
+    folder = tmp_path / "checkpoints"
+    shutil.copytree(default_run("Non-Distributed-Setup").results / "checkpoints", folder)
+    finished = run(HERE, "--strategy", "mirrored", "--checkpoint_dir", folder, ok=False)
     assert finished.code == 2
     last = finished.output.rstrip().splitlines()[-1]
     assert re.match(r"error: the checkpoint .* is from another model, .*: use another "
@@ -168,13 +161,13 @@ def test_parameter_server_survives_the_loss_of_each_task(start):
     """Worker, ps and chief are killed in turn. Only the ps takes steps along, at most 2 s of
     them."""
     delay = seconds(0.01)
-    flags = ["--steps", 1800, "--delay", f"0:{delay},1:{delay}"]
+    flags = ["--steps", 1200, "--delay", f"0:{delay},1:{delay}"]
     process, where = start(HERE, *flags)
     reach(where, 200)
     for job, index in (("worker", 1), ("ps", 0), ("chief", 0)):
         kill_and_see_it_back(where, job, index)
     summary = end_of(process, where)
-    assert 1800 <= summary["global_step"] <= 1810  # a step in flight may repeat
+    assert 1200 <= summary["global_step"] <= 1210  # a step in flight may repeat
     assert summary["test_accuracy"] > 0.95
     assert {task["job"]: task["restarts"] for task in summary["tasks"]} == {
         "ps": 1, "worker": 1, "chief": 1}  # fmt: skip
