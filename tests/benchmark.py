@@ -1,4 +1,4 @@
-"""Measures how fast the examples are, next to a bare loop, TensorFlow's strategy, and limits.
+"""Measures how fast the examples are, compared with a bare loop, TensorFlow's strategy and limits.
 
     python tests/benchmark.py [--repeats 3] [--steps 3000] [--json FILE] [--torch_python PYTHON]
 
@@ -10,10 +10,10 @@ their medians matter. Two workers and one ps train on this machine:
 - ParameterServerStrategy: the same work with TensorFlow's own `tf.distribute`, as in its guide:
   a dataset of examples, `strategy.run`, and the loss of every step returned, since the
   examples log it too.
-- the same, tuned: schedules as little as possible, with one thread per task, a dataset of indices
+- the same, tuned: with as little overhead as possible: one thread per task, a dataset of indices
   without autotuning, no `strategy.run`, and no loss returned.
 - ten steps a call: the strategy's function makes 10 steps each time it is scheduled.
-- the other examples: real runs like the first; with a window, the same number of mini-batches.
+- the other examples: real runs like the first, with the flags and lengths in `EXAMPLES`.
 - PyTorch: two processes that average their parameters every 10 steps, with gloo; left out if torch
   is missing (`pip install -r tests/requirements-benchmark.txt`).
 - two single processes: Non-Distributed-Setup twice at the same time, each on its own core; no
@@ -53,7 +53,7 @@ TORCH, LIMIT = "PyTorch, averaging every 10", "two single processes"
 STALE, THEORY = "mean staleness, AGN", "(n - 1) x share of the cycle"
 START, IMPORT = "start-up", "import tensorflow"
 UNITS = {STALE: "updates", THEORY: "updates", START: "s", IMPORT: "s"}  # the others: examples/s
-EXAMPLES = {  # name: folder, flags, updates per step of --steps
+EXAMPLES = {  # name: folder, flags, its number of updates as a multiple of --steps
     AGN: ("AGN", ["--window", "10"], 0.2),
     AGN50: ("AGN", ["--window", "50"], 0.2),
     DOWNPOUR: ("DOWNPOUR-Easy", ["--window", "10"], 0.2),
@@ -63,7 +63,7 @@ EXAMPLES = {  # name: folder, flags, updates per step of --steps
     SYNCHRONOUS + TEN: ("Synchronous-SGD", ["--steps_per_execution", "10"], 0.5),
     THREADS: ("HogWild", ["--threads", str(WORKERS)], 3),
 }
-RATIOS = (  # name, relative to which, and the target
+RATIOS = (  # name, what it is compared with, and the target
     (RUN, BARE, ">=", 0.85),
     (RUN, STRATEGY, ">=", 2.0),
     (RUN + TEN, STRATEGY, ">=", 3.0),
@@ -98,7 +98,7 @@ def run_all(
     Args:
         commands: name -> the arguments of `python`.
         last: the names of the processes whose end is the contender's end.
-        folder: the logs go beside it; a run wants an empty results folder.
+        folder: the logs go beside it, since a run needs an empty results folder.
         watch: called repeatedly while they run.
         env: added to their environment.
         python: the interpreter.
@@ -107,7 +107,7 @@ def run_all(
         When they started, in seconds since 1970.
 
     Raises:
-        SystemExit: with the end of its log, if one of them fails or takes too long.
+        SystemExit: if one of them fails (with the end of its log) or takes too long.
     """
     group = Group()
     env = os.environ | {"PYTHONPATH": str(ROOT)} | (env or {})
@@ -132,7 +132,7 @@ def run_all(
 
 
 def peaks(folder: Path, memory: dict[str, float]) -> None:
-    """Records each task's peak resident memory so far, in MB, if it writes to `folder`."""
+    """Records the peak resident memory so far, in MB, of each task that writes to `folder`."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
             words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
@@ -260,9 +260,9 @@ def table(found: dict) -> str:
     lines = [
         f"{work['workers']} workers, {work['ps']} ps; synthetic data (60,000 x 784, 10 classes), "
         f"mlp with {work['hidden']} hidden units, batches of {work['batch_size']}, "
-        f"{work['steps']:,} steps; medians of {work['repeats']}, taken in turns",
+        f"{work['steps']:,} steps in HogWild's run; medians of {work['repeats']} interleaved runs",
         "",
-        f"{'':30}{'median':>10}   every run",
+        f"{'':30}{'median':>10}   all runs",
     ]
     for name, values in found["runs"].items():
         unit = UNITS.get(name, "examples/s")
@@ -281,7 +281,9 @@ def table(found: dict) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=3, help="of every contender (default: 3)")
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="runs of each contender (default: 3)"
+    )
     parser.add_argument("--steps", type=int, default=3000, help="per run (default: 3000)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes the numbers there")
     parser.add_argument("--torch_python", default=sys.executable, metavar="PYTHON",

@@ -1,8 +1,8 @@
 """The processes that benchmark.py compares with a real run: `benchmark_tasks.py ROLE flags`.
 
 `bare`: HogWild's worker with nothing around its loop; `ps`, `worker`, `coordinator`: the same
-work with TensorFlow's own ParameterServerStrategy. Each writes to `--results` when its training
-began and ended, and how many steps it made.
+work with TensorFlow's own ParameterServerStrategy. `bare` and `coordinator` write to `--results`
+when their training began and ended, and how many steps they made.
 """
 
 import contextlib
@@ -155,7 +155,7 @@ def main(role: str) -> None:
         sys.argv[0] = str(HOGWILD)
         runpy.run_path(sys.argv[0], run_name="__main__")
         return
-    address = sys.argv.pop(1)  # the coordinator's; the examples have no such task
+    address = sys.argv.pop(1)  # the coordinator's; HogWild has no such task
     task = cluster.Task.from_flags("ps" if role == "ps" else "worker", DEFAULTS)
     spec = task.hosts | {"chief": [address]}
     if role == "coordinator":

@@ -21,11 +21,11 @@ DURATIONS = Path(__file__).with_name("durations.json")
 UNKNOWN = 10.0  # seconds for a test without an entry, on a usual machine: a run of an example
 GOLDEN = 0.618  # the start moves this far each day, so that a few days cover all tests
 LEFT = "left for another day"
-SETTLED = 60  # after so many seconds, the tests' own pace counts as much as the machine's speed
+SETTLED = 60  # after this many seconds, the tests' own pace counts as much as the machine's speed
 
 
 def pytest_addoption(parser):
-    group = parser.getgroup("budget", "tests in the time there is")
+    group = parser.getgroup("budget", "tests that fit the available time")
     group.addoption("--fast", action="store_true", help="without the tests marked slow")
     group.addoption("--minutes", type=float, help="fast tests, then what fits into this time")
     group.addoption("--day", type=datetime.date.fromisoformat, default=datetime.date.today(),

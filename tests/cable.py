@@ -1,8 +1,8 @@
-"""Pulls the cable of a run's private network, for so many seconds: `cable.py PID SECONDS`.
+"""Pulls the cable of a run's private network for a given time: `cable.py PID SECONDS`.
 
-Every packet is lost meanwhile, and nobody is told, as with a real cable. Then TCP sends again what
-was not acknowledged. (A loopback that is set down would be another thing: the kernel tells the
-sender at once that there is no way.)
+During that time every packet is lost, and nobody is told, as with a real cable. Afterwards TCP
+resends what was not acknowledged. (Taking the loopback down would be different: the kernel tells
+the sender at once that there is no route.)
 """
 
 import ctypes
@@ -19,8 +19,8 @@ from common.launch import link
 def enter(pid: int) -> None:
     """Moves this process, which must have one thread, into the private network of another.
 
-    Who does not have the right to change that network gets it with its user namespace, where the
-    owner may do everything.
+    Without the right to change that network, this process gains it by entering the network's user
+    namespace, whose owner may do everything.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     for kind in ("user", "net"):

@@ -85,7 +85,7 @@ def listening() -> dict[str, int]:
 
 
 def held(sockets: dict[str, int]) -> set[int]:
-    """The ports of the sockets that no other process holds."""
+    """The ports of those sockets that no visible process holds; `processes` finds the others."""
     others = set()
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # gone, or not readable
@@ -96,7 +96,7 @@ def held(sockets: dict[str, int]) -> set[int]:
 
 
 def eventually(condition, usual: float) -> bool:
-    """Whether `condition()` becomes true within `usual` seconds of a usual machine."""
+    """Whether `condition()` becomes true within `usual` seconds on a usual machine."""
     end = time.monotonic() + seconds(usual)
     while not (holds := condition()) and time.monotonic() < end:
         time.sleep(0.05)
@@ -124,7 +124,8 @@ def reach(folder, step: int, worker: int = 0) -> list[dict]:
 
 
 def kill_and_see_it_back(where, job: str, index: int, workers: int = 2) -> float:
-    """Kills a task, waits until all workers continue after its restart; returns when it died."""
+    """Kills a task and waits until all workers continue after its restart; returns the time of the
+    kill."""
     tails = [record.Tail(results.events_file(where, k)) for k in range(workers)]
     pid, killed = task_pid(where, job, index), time.time()
     os.kill(pid, signal.SIGKILL)
@@ -222,7 +223,7 @@ def start(tmp_path):
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory, worker_id) -> Path:
-    """A folder for all processes that pytest-xdist has started."""
+    """A folder shared by all processes that pytest-xdist has started."""
     own = tmp_path_factory.getbasetemp()
     return own if worker_id == "master" else own.parent
 

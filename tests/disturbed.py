@@ -1,4 +1,4 @@
-"""A run that is disturbed on purpose, and what became of it: behind `faults.py`."""
+"""A run that is disturbed on purpose, and what becomes of it; used by `faults.py`."""
 
 import contextlib
 import json
@@ -28,7 +28,7 @@ class Run:
     """One run of an example, in a folder of its own, watched from outside."""
 
     def __init__(self, example: str, steps: int, where: Path, limit: float):
-        """`example` is a folder, with flags if wanted; `limit` is its --timeout."""
+        """`example` is a folder, optionally with flags; `limit` is the run's --timeout."""
         self.where, self.results, self._limit = where, where / "results", limit
         folder, *flags = shlex.split(example)
         self._folder, self._before = ROOT / folder, self._files(ROOT / folder)
@@ -41,7 +41,7 @@ class Run:
         env = {"DISTURBED_RUN": str(where), "PYTHON": sys.executable, "TMPDIR": f"{where}/tmp"}
         self._tails: dict[Path, record.Tail] = {}
         self._lines, self._points = 0, []
-        self.at = None  # lines in the events when it was disturbed
+        self.at = None  # how many lines the events had when it was disturbed
         self.began = time.monotonic()
         with open(where / "screen", "wb") as screen:
             self.process = subprocess.Popen(
@@ -53,14 +53,14 @@ class Run:
 
     @staticmethod
     def _files(folder: Path) -> set[Path]:
-        """All files, without those that Python compiled, and without results."""
+        """All files except results and those that Python compiled."""
         return {p for p in folder.rglob("*") if not {"__pycache__", "results"} & set(p.parts)}
 
     def goes_on(self) -> bool:
         return self.process.poll() is None
 
     def pids(self) -> dict[str, int]:
-        """Name -> process, of the launcher and of each task that lives."""
+        """Name -> process ID of the launcher and of each live task."""
         found = {"launcher": self.process.pid} if self.goes_on() else {}
         for pid, command in processes(self._mark).items():
             if said := re.search(r"--job_name (\w+) --task_index (\d+)\b", command):
@@ -70,7 +70,7 @@ class Run:
     def has_checkpoint(self) -> bool:
         return any((self.results / "checkpoints").glob("*.index"))
 
-    # When to strike. Each returns whether the run is still going.
+    # When to strike. What waits returns whether the run is still going.
 
     def wait_until(self, holds: Callable[[], bool], every: float = 0.01) -> bool:
         while self.goes_on() and not holds():
@@ -92,7 +92,7 @@ class Run:
         return self._lines
 
     def seconds_left(self, of: int) -> float:
-        """Until it has made so many steps, at the pace of the last second."""
+        """Until it has made `of` steps, at the pace of the last second."""
         done = self.lines()
         near = [point for point in self._points if point[0] > self._points[-1][0] - 1]
         if len(near) < 2 or done < 0.1 * of or near[-1][0] <= near[0][0]:
@@ -101,8 +101,8 @@ class Run:
         return last + (of - after) * (last - first) / (after - before) - time.time()
 
     def wait_for(self, moment: str, share: float, like: dict) -> bool:
-        """Waits for a moment of the run, of which `share` (0 to 1) draws the exact time; `like` is
-        the undisturbed run."""
+        """Waits for a moment of the run; `share` (0 to 1) sets the exact time, and `like` is the
+        undisturbed run."""
         if moment == "start":  # between the start of all tasks and the first checkpoint
             due = time.monotonic() + share * (like["first"] - like["started"])
             return self.wait_until(lambda: time.monotonic() > due or self.has_checkpoint())
@@ -112,7 +112,7 @@ class Run:
         return self.wait_until(lambda: self.seconds_left(like["lines"]) < share * LAST)
 
     def strike(self, fault: str, names: set[str]) -> bool:
-        """Disturbs these tasks; returns whether they still lived."""
+        """Disturbs these tasks; returns whether they were still alive."""
         self.at, pids = self._lines, self.pids()
         if not names <= pids.keys():
             return False
@@ -133,7 +133,7 @@ class Run:
     # What became of it.
 
     def end(self) -> int | None:
-        """Its exit code; None if it had to be killed: it did not even end at its --timeout."""
+        """Its exit code; None if it had to be killed because not even --timeout ended it."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(self._limit + 30)
         code = self.process.poll()
@@ -143,7 +143,7 @@ class Run:
         return code
 
     def kill(self) -> None:
-        """The launcher: its tasks end with it."""
+        """Kills the launcher; its tasks end with it."""
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
         self.process.wait()
@@ -178,8 +178,8 @@ class Run:
         return (self.where / "screen").read_text(errors="replace")
 
     def numbers(self) -> dict[str, Counter]:
-        """Of the updates in the events, and in `updates.jsonl`: how often each is there. A line
-        that cannot be read has the number None."""
+        """How often each update's number occurs in the events and in `updates.jsonl`. A line that
+        cannot be read has the number None."""
         found = {"events": Counter(), "updates": Counter()}
         for name, counter in found.items():
             for path in self.results.glob(f"{name}*.jsonl"):
@@ -192,7 +192,7 @@ class Run:
 
 
 def missing_and_twice(found: Counter, asked: int, times: int) -> tuple[int, int]:
-    """How many lines lack, and how many are too many, if each number from 1 to `asked` should be
-    there so many times."""
+    """How many lines are missing, and how many are surplus, if each number from 1 to `asked`
+    should occur `times` times."""
     missing = sum(max(0, times - found[number]) for number in range(1, asked + 1))
     return missing, found.total() - times * asked + missing

@@ -1,4 +1,4 @@
-"""The cells of the fault matrix: which there are, and how each is measured. Behind `faults.py`."""
+"""The cells of the fault matrix: which ones exist, and how each is measured; for `faults.py`."""
 
 import ast
 import concurrent.futures
@@ -26,11 +26,11 @@ from common.training import results
 
 TRAINS = 3.0  # seconds that an undisturbed run should train
 LIMIT = 240.0  # --timeout of a run
-TRIES = 4  # for a moment that a run had passed already
-# What an example needs, to run everywhere and as long as wanted.
+TRIES = 4  # a run may have passed its moment before it is struck
+# What an example needs in order to run anywhere, and for as long as needed.
 NEEDS = {
     "CIFAR-10": "--data digits",  # else it downloads
-    "Actor-Learner": "--target_return 1000",  # nobody gets so much, so that --steps ends the run
+    "Actor-Learner": "--target_return 1000",  # out of reach, so --steps ends the run
     "One-Network-per-Device": "--rates 0.1,0.5 --widths 16,64",
 }
 
@@ -40,7 +40,7 @@ class Cell(NamedTuple):
 
     example: str
     fault: str
-    who: str  # ps, chief, worker, launcher, two of them, or link; a run that nobody disturbs: ""
+    who: str  # ps, chief, worker, launcher, two of them, or link; "" for an undisturbed run
     moment: str
 
     def __str__(self) -> str:
@@ -69,10 +69,10 @@ def tasks(example: str) -> dict[str, str]:
 
 
 def matrix(chosen: list[str], faults: list[str], moments: list[str]) -> list[Cell]:
-    """All cells, without the roles that an example does not have: it says which."""
+    """All cells, except for roles that an example does not have; prints which those are."""
     cells, no_link = [], network.can_be_private() if "cut" in faults else ""
     if no_link:
-        print(f"no cell with a cut link: there is no private network here ({no_link})")
+        print(f"no cells with a cut link: there is no private network here ({no_link})")
     for example in chosen:
         there = tasks(example)
         names = {"ps": "no ps", "worker": "no other worker"}
@@ -93,7 +93,7 @@ def matrix(chosen: list[str], faults: list[str], moments: list[str]) -> list[Cel
 
 
 def state(example: str) -> str:
-    """Identifies the code that such a run executes: without comments, docstrings and notebooks'."""
+    """Identifies the code that a run executes, ignoring comments, docstrings and notebook code."""
     found = hashlib.sha1()
     folders = [ROOT / "common", ROOT / example.split()[0]]
     files = [p for folder in folders for kind in ("py", "sh") for p in folder.rglob(f"*.{kind}")]
@@ -103,7 +103,7 @@ def state(example: str) -> str:
 
 
 def code(text: str) -> str:
-    """The code of a Python file, independent of its comments, docstrings and lay-out."""
+    """The code of a Python file, regardless of its comments, docstrings and layout."""
     tree, documented = ast.parse(text), (ast.Module, ast.ClassDef, ast.FunctionDef)
     for node in ast.walk(tree):
         if isinstance(node, documented) and ast.get_docstring(node):
@@ -112,7 +112,7 @@ def code(text: str) -> str:
 
 
 class Matrix:
-    """Measures cells, several at once if wanted, and notes each in a file."""
+    """Measures cells, several at once if asked to, and records each in a file."""
 
     def __init__(self, path: Path, seed: int, keep: Path | None, steps: dict[str, int]):
         self.path, self._seed, self._keep, self._steps = path, seed, keep, steps
@@ -126,7 +126,7 @@ class Matrix:
     def note(self, cell: Cell, record: dict) -> dict:
         record = cell._asdict() | {"state": state(cell.example)} | record
         with self._lock:
-            if self._stopped:  # by Ctrl-C: what was killed says nothing
+            if self._stopped:  # by Ctrl-C: a killed run proves nothing
                 raise KeyboardInterrupt
             self.found[cell] = record
             with open(self.path, "a", encoding="utf-8") as file:
@@ -230,7 +230,7 @@ class Matrix:
                 return record
 
     def tidy(self) -> None:
-        """Only the newest line of each cell, in order."""
+        """Keeps only the newest line of each cell, in order."""
         order = sorted(self.found.values(), key=lambda record: json.dumps(key(record)))
         text = "".join(json.dumps(record) + "\n" for record in order)
         results.write(self.path, lambda file: file.write(text.encode()))

@@ -1,4 +1,4 @@
-"""Many short runs and a long one: nothing may be left, and nothing may grow. Behind `faults.py`."""
+"""Many short runs and a long one: nothing may be left behind, and no task's memory may grow."""
 
 import concurrent.futures
 import statistics
@@ -13,11 +13,11 @@ from fault_runs import Cell
 EXAMPLE, SHORT = "HogWild", 50  # --steps of a short run
 EVERY = 5.0  # seconds between two looks at the long run
 GROWS = 1.05  # the memory of a task in its last minute, as a multiple of its second one
-AND = 10.0  # MB more than that
+AND = 10.0  # MB that may be added to that
 
 
 def measure(found, runs: int, minutes: float, jobs: int) -> None:
-    """Adds two records to a `Matrix`: of the short runs, and of the long one."""
+    """Adds two records to a `Matrix`: one for the short runs, and one for the long one."""
     found.note(Cell(EXAMPLE, "soak", "runs", ""), short_runs(runs, jobs))
     found.note(Cell(EXAMPLE, "soak", "long", ""), long_run(minutes))
 
@@ -71,13 +71,13 @@ def long_run(minutes: float) -> dict:
     text = f"{EXAMPLE} for {run.seconds / 60:.1f} minutes, {made:,} updates. The events grew to "
     text += f"{samples[-1]['events'] / 1e6:.0f} MB, a line for each step. Memory (RSS) of each "
     text += "task, in MB:"
-    page = ["## A long run", "", text, "", "| | second minute | last minute | most |"]
+    page = ["## A long run", "", text, "", "| | second minute | last minute | peak |"]
     page += ["|---|---|---|---|", *rows, ""]
     return {"steps": steps, "samples": samples, "wrong": wrong + grown, "page": page}
 
 
 def look(run: Run) -> dict:
-    """Time, MB of each task, bytes of the events and of all results."""
+    """Time, MB of each task, bytes of the events."""
     rss = {}
     for name, pid in run.pids().items():
         try:

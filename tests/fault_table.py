@@ -1,4 +1,4 @@
-"""What should become of a disturbed run, whether it did, and the table: behind `faults.py`."""
+"""What should become of a disturbed run, whether it does, and the table; used by `faults.py`."""
 
 import math
 import statistics
@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import NamedTuple
 
 PAUSES = {"stop": 20, "cut": 5}  # seconds that these faults last
-PATIENCE = 60  # seconds that a run may take longer: more is a wait for something that never comes
+PATIENCE = 60  # extra seconds that a run may take; more means it waits for what never comes
 NAMES = {
     "kill": "SIGKILL", "term": "SIGTERM", "stop": "stopped for 20 s", "cut": "link cut for 5 s",
     "two": "two killed at once",
@@ -16,8 +16,8 @@ HEAD = """# What becomes of a run that is disturbed
 `tests/faults.py` starts every example, kills or stops a task or the launcher, or pulls the cable,
 and looks at what is left. Each cell says how many runs ended as they should, and how much longer
 they took than an undisturbed run (the median). A run should be complete: exit code 0, and exactly
-as many updates as asked. Only with its launcher it ends, too. No process, no port and no file
-outside the results may stay.
+as many updates as requested. Only if the launcher is killed may the run end early. No process,
+port or file outside the results may be left behind.
 """
 
 
@@ -26,46 +26,47 @@ class Expected(NamedTuple):
 
     codes: tuple[int, ...]
     complete: bool  # with exactly as many updates as asked
-    missing: float  # lines that may lack in the events
-    twice: float  # lines that may be too many there
+    missing: float  # how many lines may be missing from the events
+    twice: float  # how many may be duplicated there
     why: str
 
 
 def expected(record: dict, like: dict) -> Expected:
-    """Of a disturbed run; `like` is the undisturbed one. No example says that it does not recover.
+    """What a disturbed run should come to; `like` is the undisturbed one. All should recover.
 
-    A task writes its events every 0.1 s, or when that took a tenth of the time. A checkpoint is
-    saved once a second. The bounds are wider, since a run may be faster than the one like it.
+    A task writes its events every 0.1 s, or less often if that took over a tenth of the time. A
+    checkpoint is saved once a second. The bounds are wider, since a disturbed run may be faster
+    than the undisturbed one.
     """
     fault, who, example = record["fault"], record["who"].split(" and "), record["example"]
     second = like["lines"] / like["trained"]  # lines in a second
     if who == ["launcher"] and fault == "kill":
         return Expected((-9,), False, math.inf, math.inf, "all tasks end with their launcher")
     if who == ["launcher"] and fault == "term":
-        why = "the launcher ends its tasks; or all was done, and it finishes"
+        why = "the launcher ends its tasks, or finishes if everything was already done"
         return Expected((143, 0), False, math.inf, math.inf, why)
     if fault in PAUSES:
         return Expected((0,), True, 0, 0, "nothing dies: all wait, or go on without the task")
     missing, twice = 0.5 * second, like["times"] * len(who)
-    why = "the task is started again; it had not written its last steps, or makes one twice"
+    why = "the task is restarted; it may not have written its last steps, or may repeat one"
     if "ps" in who or ("chief" in who and like["chief_has_all"]):
         twice = 4 * second
-        why = "the parameters are restored, and what came after the checkpoint is made again"
+        why = "the parameters are restored, and the updates after the checkpoint are repeated"
     if example.startswith("TensorFlow-2"):
         twice = 4 * second
         why = "its README: after any loss the program starts again from the newest checkpoint"
     if example.startswith("One-Network-per-Device"):
         twice = like["lines"] / 4 * len(who)
-        why = "a worker begins its trial, one of four, again"
+        why = "a worker starts its trial (one of four) over"
     return Expected((0,), True, missing, twice, why)
 
 
 def wrong(record: dict, like: dict) -> list[str]:
-    """What is not as expected, in words; nothing where all is."""
-    if "struck" not in record:  # undisturbed, or of the soak, which says it itself
+    """What is not as expected, in words; an empty list if everything is."""
+    if "struck" not in record:  # undisturbed, or from the soak, which lists its own faults
         return record.get("wrong", [])
     if not record["struck"]:
-        return ["the moment had always passed"]
+        return ["the moment had already passed in every attempt"]
     want, found = expected(record, like), []
     asked, made = like["asked"], record["made"]
     # The README of TensorFlow-2 says that a step in flight may be made twice.
@@ -140,12 +141,12 @@ def text(records: list[dict]) -> str:
 
 
 def numbers(records: list[dict]) -> list[str]:
-    """How many lines lack or are double, for each who and fault: the most of all runs."""
+    """How many lines are missing or duplicated, by who and fault: the maximum over all runs."""
     cells = defaultdict(list)
     for record in records:
         if record["code"] == 0:
             cells[record["who"], record["fault"]].append(record)
-    lines = ["| | most missing | most double | of updates |", "|---|---|---|---|"]
+    lines = ["| | most missing | most duplicated | updates |", "|---|---|---|---|"]
     for (who, fault), each in cells.items():
         row = [max(record[f"events_{what}"] for record in each) for what in ("missing", "twice")]
         made = statistics.median(record["made"] for record in each)

@@ -7,14 +7,14 @@ every task, three moments.
     python tests/faults.py --soak                  # hundreds of runs, and a long one
     python tests/faults.py --table                 # only writes the table, faults.md
 
-It is a benchmark, not a test: the whole matrix takes hours. Each cell is a line in `faults.jsonl`
-as soon as it is measured, so Ctrl-C loses only the runs of that moment. `--quick` is what a test
-runs.
+It is a benchmark, not a test: the whole matrix takes hours. Each cell becomes a line in
+`faults.jsonl` as soon as it is measured, so Ctrl-C loses only the runs in progress. `--quick` is
+what a test runs.
 
 The faults: `kill` (SIGKILL), `term` (SIGTERM), `stop` (SIGSTOP, and SIGCONT after 20 s), `cut` (the
 link of the run's private network loses everything for 5 s), `two` (SIGKILL for two tasks at once).
 The moments: `start` (before the first checkpoint), `middle`, `end` (in the last 0.2 s before the
-last update). The exact time is drawn at random, by `--seed` and the name of the cell.
+last update). The exact time is drawn at random, seeded with `--seed` and the name of the cell.
 """
 
 import argparse
@@ -61,27 +61,29 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--moments", type=words(MOMENTS), default=[*MOMENTS], metavar="A,B")
     p.add_argument("--jobs", type=int, default=1, metavar="N", help="runs side by side (default 1)")
     p.add_argument("--seed", type=int, default=0, metavar="S", help="of the exact times")
-    p.add_argument("--again", action="store_true", help="also what is there already")
+    p.add_argument("--again", action="store_true", help="measure also what is already there")
     p.add_argument("--keep", type=Path, metavar="DIR", help="copies the folders of bad cells there")
     p.add_argument("--into", type=Path, metavar="FILE", help="default: faults.jsonl")
     p.add_argument("--quick", action="store_true", help="one example, SIGKILL, in the middle")
-    p.add_argument("--table", action="store_true", help="measures nothing")
+    p.add_argument("--table", action="store_true", help="measures nothing, only writes faults.md")
     p.add_argument("--soak", action="store_true", help="many short runs, and a long one")
     p.add_argument("--runs", type=int, default=200, metavar="N", help="of --soak (default 200)")
-    p.add_argument("--minutes", type=float, default=5, metavar="M", help="its long one (default 5)")
+    p.add_argument(
+        "--minutes", type=float, default=5, metavar="M", help="of the long one (default 5)"
+    )
     return p
 
 
 def main() -> int:
     options = parser().parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C
     with tempfile.TemporaryDirectory() as folder:
         options.into = options.into or (Path(folder, "quick") if options.quick else FOUND)
         return measure(options)
 
 
 def measure(options) -> int:
-    """Measures what the command line asks for, and shows it: 1 if anything is not as expected."""
+    """Measures what the command line asks for, shows it, and returns 1 if anything is wrong."""
     found = Matrix(options.into, options.seed, options.keep, QUICK if options.quick else {})
     try:
         if options.soak:
@@ -91,7 +93,7 @@ def measure(options) -> int:
                 options.examples, options.faults, options.moments = [*QUICK], ["kill"], ["middle"]
             cells = matrix(options.examples, options.faults, options.moments)
             left = [cell for cell in cells if options.again or not found.has(cell)]
-            print(f"{len(cells)} cells, {len(cells) - len(left)} are there already", flush=True)
+            print(f"{len(cells)} cells, {len(cells) - len(left)} already measured", flush=True)
             found.measure(left, options.jobs)
     except KeyboardInterrupt:
         print("\nstopped: what is measured is kept; the same command continues", flush=True)

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 
-USUAL = 0.5  # seconds that the loop takes on a usual machine
+USUAL = 0.5  # seconds that the loop takes on a typical machine
 LOOP = """
 import time
 began = time.perf_counter()
@@ -31,9 +31,9 @@ def measured() -> float:
 
 
 def renew() -> None:
-    """Measures again if the last time was over three minutes ago, since other load changes.
+    """Measures again if the last time was over three minutes ago, since the load changes.
 
-    Call it between tests, when none of their processes runs.
+    Call it between tests, when none of their processes is running.
     """
     global _when, _slowness
     if time.monotonic() - _when > 180:

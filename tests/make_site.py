@@ -60,7 +60,7 @@ def reading_order() -> list[Path]:
 
 
 def page_of(source: Path) -> Path:
-    """The place of a source's page in the site."""
+    """Where a source's page is on the site."""
     if source.name == "README.md":
         return source.with_name("index.html") if source.parent.name else Path("about.html")
     return source.with_suffix(".html")
@@ -104,7 +104,7 @@ def with_formulas(markdown: str) -> str:
 
 
 def load(source: Path) -> nbformat.NotebookNode:
-    """A notebook, or a README as a notebook of one cell, with drawn formulas."""
+    """A notebook, or a page as a notebook of one cell, with its formulas drawn."""
     text = (ROOT / source).read_text(encoding="utf-8")
     if source.suffix == ".md":
         text = re.sub(r"<!--.*?-->\n?", "", text, flags=re.S)
@@ -168,7 +168,7 @@ class Site:
         return there + (f"#{place}" if place else "")
 
     def write(self, page: Path, body: str, **around) -> None:
-        """Writes a page in its frame, which the notebook template has too."""
+        """Writes a page: its content inside the frame that the notebook template provides."""
         home = os.path.relpath("index.html", page.parent)
         resources = {"site": {"css": self.css, "home": home, "body": body, **around}}
         empty = nbformat.v4.new_notebook()

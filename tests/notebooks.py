@@ -47,8 +47,8 @@ def execute(path: Path, target: Path, parameters: dict | None = None) -> nbforma
 
     Raises:
         papermill.PapermillExecutionError: with the traceback of the cell that failed.
-        nbclient.exceptions.CellTimeoutError: after two minutes of a usual machine in one
-            cell.
+        nbclient.exceptions.CellTimeoutError: if one cell takes over two minutes (on a usual
+            machine).
     """
     # papermill's own cwd would change this whole process, which may run other notebooks too.
     place, limit = {"metadata": {"path": str(path.parent)}}, round(seconds(120))

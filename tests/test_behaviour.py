@@ -29,7 +29,7 @@ def updates(finished) -> list[dict]:
 
 
 def test_synchronous_means_synchronous(start):
-    """Each of 200 updates contains one gradient of each worker; then everything ends at once."""
+    """Each of 200 updates contains one gradient from each worker; then everything ends at once."""
     flags = ["--workers", 3, "--ps", 2, "--delay", "1:0.01"]
     process, where = start("Synchronous-SGD", "--steps", 200, *flags)
     path = where / "updates.jsonl"
@@ -79,7 +79,7 @@ def test_backups_drop_late_gradients(run):
 
 
 def test_synchronous_training_survives(start):
-    """Chief and ps are killed in turn: no update ever holds two gradients of one worker."""
+    """The chief and the ps are killed in turn: no update has two gradients from one worker."""
     process, where = start("Synchronous-SGD", "--steps", 1800)
     path = where / "updates.jsonl"
     reach(where, 300)
@@ -99,7 +99,7 @@ def test_synchronous_training_survives(start):
 
 
 def test_every_update_has_a_unique_number(run, workers=5):
-    """Each of 1..N appears exactly once; the staleness is exactly the updates since the pull."""
+    """Each of 1..N appears exactly once; the staleness is the number of updates since the pull."""
     finished = run("AGN", "--workers", workers, "--steps", 600,
                    "--delay", f"1:{seconds(0.002)}")  # fmt: skip
     every = [event for k in range(workers) for event in finished.events(k)]
@@ -124,7 +124,7 @@ def test_every_update_has_a_unique_number(run, workers=5):
 
 @pytest.mark.parametrize(("example", "task"), [("DOWNPOUR", "worker 1"), ("AEAMSGD", "worker 0")])
 def test_local_state_survives(start, example, task):
-    """A worker (or the chief) and the ps are killed in turn: the run completes, and has learnt."""
+    """A worker (or the chief) and the ps are killed in turn: the run completes, and learns."""
     delay = seconds(0.003)  # so that the other worker does not finish before one is back
     flags = ["--steps", 500, "--delay", f"0:{delay},1:{delay}"]
     process, where = start(example, *flags)
@@ -137,7 +137,7 @@ def test_local_state_survives(start, example, task):
     assert summary["global_step"] == 500
     restarted = [f"{t['job']} {t['index']}" for t in summary["tasks"] if t["restarts"] == 1]
     assert restarted == ["ps 0", task]
-    assert summary["test_accuracy"] > 0.95  # as without: tests/sweep.json
+    assert summary["test_accuracy"] > 0.95  # as without kills: tests/sweep.json
 
 
 def memory_of_worker(start, *flags) -> list[float]:

@@ -128,7 +128,7 @@ def test_fast_tests_are_skipped_too_when_the_time_is_up(call):
 
 def test_two_processes_share_the_tests(call, pytester):
     pytester.makeini(f"[pytest]\npythonpath = {Path(budget.__file__).parent}")
-    # These processes have a real clock, and expect 20 s of each test.
+    # These processes have a real clock, and expect each test to take 20 s.
     done = call("-n", "2", "--minutes", "0.1", suite=SUITE + "\nLONGER = 0\n")
     done.assert_outcomes(passed=1, skipped=13)
     done.stdout.fnmatch_lines(["run: 1 of 14 tests, left for another day: 13"])
@@ -155,7 +155,7 @@ def test_fast(): assert False
 """
     call("--note_durations", suite=suite)
     noted = json.loads(budget.DURATIONS.read_text())
-    assert noted.pop("test_suite.py::test_new") == pytest.approx(0.2, abs=0.1)  # the mean's half
+    assert noted.pop("test_suite.py::test_new") == pytest.approx(0.2, abs=0.1)  # half the mean
     assert noted == {f"test_suite.py::{name}": seconds for name, seconds in USUAL.items()}
 
 

@@ -165,7 +165,7 @@ print(json.dumps([float(abs(x - y).max()) for x, y in zip(a, b)]))
 
 
 @pytest.mark.slow("a run that sleeps")
-def test_a_straggler_is_slow_and_makes_others_gradients_stale(run):
+def test_a_straggler_is_slow_and_its_gradients_are_stale(run):
     delay = seconds(0.05)
     finished = run("HogWild", "--steps", 400, "--delay", f"1:{delay}")
     slow, fast = finished.events(1), finished.events(0)
@@ -221,7 +221,7 @@ def test_plumbing_files_are_the_same_everywhere():
 
 
 def test_defaults_are_those_of_the_sweep():
-    """With its default rate each scheme reached 95 % of the digits, with two and four workers."""
+    """At its default rate each scheme reached 95 % on the digits, with two and four workers."""
     found = json.loads((ROOT / "tests" / "sweep.json").read_text())
     for example in sweep.examples():
         defaults, _ = example_of(ROOT / example / "worker.py")

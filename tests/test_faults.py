@@ -45,7 +45,7 @@ def test_every_task_is_killed_once(tmp_path):
     again = subprocess.run([*COMMAND, "--quick", "--into", str(into)], text=True,
                            env=environment(PYTHONPATH=str(ROOT)), capture_output=True)  # fmt: skip
     assert again.returncode == 0
-    assert "4 cells, 4 are there already" in again.stdout
+    assert "4 cells, 4 already measured" in again.stdout
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_every_task_is_killed_once(tmp_path):
         ({"processes": ["python ps.py"]}, ["1 processes left: python ps.py"]),
         ({"lost": 61}, ["61 s longer"]),
         ({"lost": 61, "fault": "stop"}, []),
-        ({"struck": False}, ["the moment had always passed"]),
+        ({"struck": False}, ["the moment had already passed in every attempt"]),
         ({"who": "launcher"}, ["exit code 0: the last line"]),
         ({"who": "launcher", "code": -9, "made": None, "events_missing": 900}, []),
         ({"who": "launcher", "fault": "term", "code": 143, "made": None}, []),
@@ -82,7 +82,7 @@ def test_what_should_become_of_it(changes, words):
 
 
 def test_the_roles_are_the_launchers(capsys):
-    """And the cells are of the roles that an example has."""
+    """And there are cells only for the roles that an example has."""
     both = {"worker": "worker 1", "launcher": "launcher"}
     assert fault_runs.tasks("HogWild") == both | {"ps": "ps 0", "chief": "worker 0"}
     assert fault_runs.tasks("Actor-Learner") == both | {"chief": "chief 0"}
@@ -144,7 +144,7 @@ def test_ctrl_c_keeps_what_is_there(tmp_path):
         [*COMMAND, "--quick", "--into", str(into)], text=True, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, env=environment(PYTHONPATH=str(ROOT)),
     )  # fmt: skip
-    assert "4 cells, 0 are there already" in process.stdout.readline()
+    assert "4 cells, 0 already measured" in process.stdout.readline()
     os.kill(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=seconds(30))
     assert process.returncode == 130, output

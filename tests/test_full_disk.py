@@ -9,7 +9,7 @@ import test_data
 from conftest import ENDLESS, ROOT, environment
 from machine import seconds
 
-pytestmark = pytest.mark.slow("a run for each size of a disk")
+pytestmark = pytest.mark.slow("a run for each disk size")
 
 # Mounts a disk of $1 kilobytes at $2, runs the other arguments there, and prints the space used.
 SCRIPT = """

@@ -21,9 +21,9 @@ tf.disable_eager_execution()
 LOOP = "        sess.run(step)"
 SESSION = "# 6. The monitored session"
 
-# Calls `sess.run` and records for each call its value, or how it was refused, and the number of
-# updates before and after it. Reading `global_step` makes no step. This is tested too, since the
-# test accounts for every step in the end.
+# Calls `sess.run` and records each call's value, or how it was refused, and the number of updates
+# before and after it. Reading `global_step` makes no step. That is tested too, since at the end
+# the test accounts for every step.
 PROBE = """        import json
         import numpy as np
 

@@ -163,8 +163,8 @@ def test_a_worker_for_every_layer_is_exact(run, expected):
 
 @pytest.mark.slow("two runs")
 def test_mini_batches_are_the_same_however_they_are_split(run):
-    """In the same order: mini-batches, not only the whole set, give the same parameters. Also with
-    one worker, and with several steps in a call."""
+    """Like the whole set, mini-batches in the same order give the same parameters; also with one
+    worker, and with several steps in a call."""
     flags = ("--hidden", 64, "--steps", 50, "--learning_rate", RATE, "--ps", 1)
     layers = run(EXAMPLE, *flags, "--micro_batches", 4)
     units = run(EXAMPLE, *flags, "--split", "units", "--workers", 1, "--steps_per_execution", 7)

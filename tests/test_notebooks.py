@@ -86,7 +86,7 @@ def test_the_committed_outputs_are_complete_and_clean(path):
     cells = code_cells(notebook)
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     assert notebook.metadata.get("executed_code") == notebooks.code_hash(notebook), (
-        "other code made these outputs: run tests/refresh.sh --notebooks"
+        "these outputs are from other code: run tests/refresh.sh --notebooks"
     )
     outputs = [output for cell in cells for output in cell.outputs]
     assert not [o for o in outputs if o.output_type == "error" or o.get("name") == "stderr"]
@@ -169,7 +169,7 @@ def test_the_tutorial_names_every_notebook_with_its_minutes():
 
 def others() -> list[str]:
     """Processes other than papermill, the kernel, the guards of process groups and the one that
-    removes the kernel's temporary folder in the end."""
+    removes the kernel's temporary folder at the end."""
     own = ("papermill", "ipykernel_launcher", "os.killpg", "resource_tracker", "shutil.rmtree")
     return [command for command in processes().values() if not any(name in command for name in own)]
 

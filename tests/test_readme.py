@@ -122,7 +122,7 @@ def test_hogwild_differs_only_by_its_scheme():
 
 @pytest.mark.parametrize("example", formulas.folders())
 def test_the_diff_is_the_scheme(example):
-    """Changed lines without comments: the larger number of added and removed lines."""
+    """Changed lines without comments: lines added or lines removed, whichever are more."""
     scheme = formulas.of(example)
     a, b = (quotes.code(s) for s in (formulas.parent_of(example), main_script(ROOT / example)))
     changes = list(difflib.unified_diff(a, b, n=0, lineterm=""))[2:]
@@ -131,7 +131,7 @@ def test_the_diff_is_the_scheme(example):
 
 
 def test_the_front_page_is_short():
-    """Longer texts belong to the other pages at the root."""
+    """Longer text belongs on the other pages at the root."""
     assert len(text("README.md").split()) <= 1500
     assert text("README.md").count("![") == 1, "one picture"
 
@@ -143,7 +143,7 @@ def test_the_front_page_leads_to_every_page():
 
 def test_the_catalogue_is_complete():
     """Every folder with a run.sh is in one of the root README's tables, with its README, notebook
-    and seconds, and has the same files.
+    and duration, and has the usual scripts.
 
     Its README names each script that the other folders do not have.
     """

@@ -113,7 +113,7 @@ def test_without_moving_rate_elastic_workers_are_independent(trained):
 
 
 def test_an_elastic_exchange_conserves_the_sum(run, tmp_path):
-    """w + w~ is the same before and after, as a copy of the example measures."""
+    """w + w~ is the same before and after; a copy of the example measures both."""
     copy_example("AEASGD", tmp_path)
     script = tmp_path / "AEASGD" / "worker.py"
     source = script.read_text()

@@ -20,7 +20,7 @@ def test_a_worker_script_is_short(example, most):
 
 
 def test_a_worker_script_names_few_helpers():
-    """Counts the attributes that it uses of common/, of the task and of the session."""
+    """Counts the attributes of common/, of the task and of the session that it uses."""
     tree = ast.parse((ROOT / "HogWild" / "worker.py").read_text())
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     modules = {name.name for node in imports if node.module == "common" for name in node.names}

@@ -57,7 +57,7 @@ def test_a_default_run(default_run, example, examples):
     measured, graphs = shown(board / "test")
     evaluations = record.read_evaluations(finished.results)
     assert set(measured) == {"test_accuracy", "test_loss"}
-    # 57 to 76 were counted, and 52 beside three busy processes.
+    # There were 57 to 76 in trials, and 52 beside three busy processes.
     assert len(measured["test_accuracy"]) >= 40
     for tag, points in measured.items():
         assert [step for step, _ in points] == [found["global_step"] for found in evaluations]

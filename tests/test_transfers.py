@@ -1,9 +1,9 @@
-"""What a step sends, from the partition graphs that TensorFlow really ran.
+"""What a step sends, from the partition graphs that TensorFlow actually ran.
 
 One transfer each way between a worker and each ps: w~ one way, the pushed values the other way. So
-the ps does the update's arithmetic, and counting and timing a step send nothing more.
+the ps does the update's arithmetic, and counting and timing a step add no transfers.
 
-`test_replay.py` probes its runs too, which covers all other examples.
+`test_replay.py` probes its runs too, which covers every example that it replays.
 """
 
 import collections
@@ -12,7 +12,7 @@ import re
 import pytest
 from conftest import ROOT, copy_example
 
-SLOW = pytest.mark.slow("the same of another example")
+SLOW = pytest.mark.slow("the same for another example")
 LOOP = "    while not sess.should_stop():"
 PROBE = """    if task.index == 0:
         sess.run(step)
