@@ -1,5 +1,5 @@
-"""Writes into the READMEs and the pages at the root what the committed code really prints, and
-executes the notebooks. `refresh.sh` runs it.
+"""Regenerates the parts of the READMEs and of the pages at the root that quote what the code
+really prints, and executes the notebooks. `refresh.sh` runs it.
 
 A generated part stands between `<!-- KIND: ARGUMENT -->` and `<!-- end -->`:
 
@@ -10,7 +10,7 @@ A generated part stands between `<!-- KIND: ARGUMENT -->` and `<!-- end -->`:
     file: FILE         quotes a whole file
     seconds: EXAMPLE   how long the quoted run of an example took, from the command to the last line
     sweep: EXAMPLE     accuracy by learning rate and workers, as sweep.py measured it
-    searches: KIND     a table that searches.py measured: seeds, speed or actors
+    searches: KIND     a table of what searches.py measured: seeds, speed or actors
     benchmark: speed   the results in benchmark.json
 """
 
@@ -69,7 +69,7 @@ def whole_file(file: str) -> str:
 def seconds(example: str) -> str:
     measured = json.loads(MEASURED.read_text())
     if example not in measured:
-        sys.exit(f"{example} has no measured seconds yet: run tests/refresh.sh, without --fixed")
+        sys.exit(f"{example} has no measured time yet: run tests/refresh.sh, without --fixed")
     return f"{measured[example]:.0f} s"
 
 
@@ -89,12 +89,12 @@ def benchmark(_: str) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     return "\n".join([
         *lines, "",
-        f"Medians of {work['repeats']} runs of {work['steps']:,} steps.", "",
+        f"Medians of {work['repeats']} runs; HogWild's have {work['steps']:,} steps.", "",
         "- The HogWild run makes one step per session call, as all examples do by default; with "
         "`--steps_per_execution 10` it makes ten. The bare loop is the same graph, one step per "
         "call, without hooks, logs or checkpoints.",
         "- The loop with ParameterServerStrategy follows TensorFlow's guide and returns the loss "
-        "of each step. The tuned one schedules as rarely as possible, with one thread per task. "
+        "of each step. The tuned one avoids overhead: one thread per task, and no loss returned. "
         "With ten steps a call, it pulls and pushes ten times, as HogWild does; in a window of "
         "10, ten mini-batches share one pull and one push.",
         *torch,
@@ -106,7 +106,8 @@ def benchmark(_: str) -> str:
         f"{medians['(n - 1) x share of the cycle']:.2f} if the other worker's updates were spread "
         "evenly from each pull to the next. From the command to the first "
         f"step, HogWild took {medians['start-up']:.1f} s, {ratio:.1f} times as long as `import "
-        f"tensorflow` alone. Peak memory: {memory}. Versions: {versions}.",
+        f"tensorflow` alone (tasks import it without Keras). Peak memory: {memory}. "
+        f"Versions: {versions}.",
     ])  # fmt: skip
 
 
@@ -200,10 +201,10 @@ def checked(names: list[str]) -> list[str]:
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Regenerates what READMEs and notebooks quote.")
     parser.add_argument("folders", nargs="*", metavar="FOLDER", help="only these: their README, "
-                        "their notebooks, and what other pages quote of them")  # fmt: skip
+                        "their notebooks, and what other pages quote from them")  # fmt: skip
     parser.add_argument("--fixed", action="store_true", help="only what needs no run")
     parser.add_argument(
-        "--benchmark", action="store_true", help="after `benchmark.py` (refresh.sh)"
+        "--benchmark", action="store_true", help="for refresh.sh, which runs benchmark.py first"
     )
     parser.add_argument("--notebooks", nargs="*", metavar="NAME", help="only these, or all of them")
     return parser
