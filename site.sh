@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the static HTML site of READMEs and notebooks in site/, or in the folder that is named.
+# Builds a static HTML site from the READMEs and notebooks, in site/ or in the folder given.
 here=$(CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/common/setup.sh"
 exec "$PYTHON" "$here/tests/make_site.py" "$@"

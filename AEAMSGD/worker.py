@@ -13,14 +13,14 @@ Each worker keeps its own w and v throughout; alpha is --moving_rate, delta is -
 from common import cluster, copies, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-# Flags and their defaults (--help lists all). --steps: total updates by all workers.
+# Flags and their defaults (--help lists them all). --steps: total updates by all workers.
 DEFAULTS = {
     "workers": 2,
     "ps": 1,
     "steps": 400,
     "window": 10,
     "learning_rate": 0.2,
-    "moving_rate": None,
+    "moving_rate": None,  # alpha: 0.9 / workers
     "momentum": 0.9,
 }
 
@@ -48,7 +48,7 @@ with tf.device(task.device):
     begin = [w.assign(value) for w, value in zip(own, first)]
     begin += [v.assign(tf.zeros_like(v)) for v in velocity]
 
-    # Pull w~; pulled_at: global_step just before; with x = w: e = alpha (x - w~)
+    # Pull w~ (pulled_at: global_step just before). With x = w: e = alpha (x - w~)
     pulled, pulled_at = copies.pull(params, global_step)
     x = [w.read_value() for w in own]
     e = [flags.moving_rate * (p - center) for p, center in zip(x, pulled)]
@@ -77,7 +77,7 @@ with session.next_update(global_step, flags, after=arrived) as number:
     exchange = [p.assign_add(q) for p, q in zip(params, arrived)]
 step = tf.group(*exchange, *keep)
 
-# 6. The monitored session: worker 0 initialises w~, others wait; each step goes to the events file.
+# 6. The monitored session: worker 0 initialises w~, the others wait; events record each step.
 with session.training(
     task, server, step, loss=loss, number=number, pulled_at=pulled_at, begin=begin
 ) as sess:

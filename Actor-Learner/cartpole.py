@@ -8,7 +8,7 @@ computes every move in NumPy.
 import gymnasium
 import numpy as np
 
-LONGEST = 500  # moves: CartPole-v1 ends an episode here. Each move has the reward 1.
+LONGEST = 500  # moves: CartPole-v1 ends an episode here. Each move earns a reward of 1.
 
 
 def start(*numbers: int) -> tuple[gymnasium.Env, np.random.Generator]:
@@ -34,7 +34,7 @@ def preferences(policy: list[np.ndarray], observation: np.ndarray) -> np.ndarray
 
 
 def episode(game: gymnasium.Env, choose) -> tuple[np.ndarray, np.ndarray]:
-    """Plays until the pole falls, or for `LONGEST` moves.
+    """Plays until the pole falls or the cart leaves the track, for at most `LONGEST` moves.
 
     Args:
         game: CartPole-v1.
@@ -62,7 +62,7 @@ def returns_to_go(moves: int, discount: float) -> np.ndarray:
 
 
 def collect(game, policy: list[np.ndarray], flags, rng: np.random.Generator) -> dict:
-    """Plays `--episodes` episodes, drawing each move from the policy, and joins them in one batch.
+    """Plays `--episodes` episodes, drawing each move from the policy, and joins them into a batch.
 
     Returns:
         `observations` [moves, 4], `actions` [moves], `returns_to_go` [moves], and `returns`

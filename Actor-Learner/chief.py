@@ -24,7 +24,7 @@ import tensorflow.compat.v1 as tf
 import cartpole  # in this folder, as is shared
 import shared
 
-# Flags and their defaults (--help lists all). None: a flag that does not apply here.
+# Flags and their defaults (--help lists them all). None: a flag that does not apply here.
 DEFAULTS = {
     "workers": 2,  # actors
     "ps": None,  # the learner keeps the parameters
@@ -120,7 +120,7 @@ with tf.train.MonitoredTrainingSession(
             returns=found["returns"].tolist(), **{"return": float(found["returns"].mean())},
         )  # fmt: skip
         tensorboard.add_summary(found["summary"], made)
-        if made % 10 == 0:
+        if made % 10 == 0 and not math.isnan(mean):  # NaN: fewer than 100 episodes so far
             print(f"update {made}: the mean of the last 100 returns is {mean:.1f}", flush=True)
 
 # 8. The end. The last checkpoint is saved. The learner tests the greedy policy on 100 new episodes,

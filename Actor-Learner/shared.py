@@ -30,8 +30,8 @@ def check(flags) -> None:
 
 
 def network(name: str, outputs: int, flags) -> list[tf.Variable]:
-    """One hidden layer over the 4 observed numbers. The output layer starts at zero: the policy
-    has no preference, and the baseline predicts 0."""
+    """One hidden layer over the 4 observed numbers. The output layer starts at zero, so at first
+    the policy has no preference and the baseline predicts 0."""
 
     def start(which: str, shape: list[int]) -> tf.Tensor:
         if which != "weights_0":

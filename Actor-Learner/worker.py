@@ -39,7 +39,8 @@ restarts = int(os.environ.get("TASK_RESTARTS", 0))
 game, rng = cartpole.start(flags.seed, 1 + task.index, restarts)
 delay = (flags.delay or {}).get(task.index, 0)
 
-# 5. The scheme. Pull: the policy in one transfer; is the queue closed? Put: blocks while full.
+# 5. The scheme. Pull: the policy in one transfer, and whether the queue is closed. Put: a batch;
+# blocks while the queue is full.
 with tf.device(task.device):
     w, pulled_at = copies.pull(policy, global_step)
     parts = {name: tf.placeholder(kind) for name, kind in shared.PARTS.items()}
@@ -73,7 +74,7 @@ while True:  # 7. The loop
     except tf.errors.CancelledError:
         continue  # the queue was closed during the put: the next pull reports it
     except tf.errors.DeadlineExceededError:
-        fail(f"chief 0 took no batch within {flags.timeout:g} s: see its log")
+        fail(f"chief 0 did not answer within {flags.timeout:g} s: see its log")
     except (tf.errors.UnavailableError, tf.errors.AbortedError):
         print(f"{task.name} lost chief 0; dropping the batch and waiting", flush=True)
         session = None  # not closed: that may take minutes without the learner

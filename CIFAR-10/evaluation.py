@@ -1,4 +1,4 @@
-"""Measures on the test set, with and without the moving average of the parameters."""
+"""Evaluates on the test set, with and without the moving average of the parameters."""
 
 import images
 import tensorflow.compat.v1 as tf
@@ -10,11 +10,11 @@ def measures(flags, network, averages: list, moving: list, global_step):
     """The `evaluate` of `session.training`.
 
     Args:
-        flags: the command line.
+        flags: the parsed command line.
         network: the module, `cnn` or `xception`.
         averages, moving: variables on the ps: moving averages of the parameters, and the moving
             statistics of batch normalisation.
-        global_step: the count of the updates.
+        global_step: the number of updates so far.
     """
 
     def evaluate(params, x, labels):

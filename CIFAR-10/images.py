@@ -8,7 +8,7 @@ from common.datasets import cifar10
 from common.launch import addresses
 
 random = tf.compat.v2.image  # has the stateless functions
-SIZE, CROP = 32, 24  # pixels: of an image, and of the part that the network sees
+SIZE, CROP = 32, 24  # width in pixels: of an image, and of the part that the network sees
 CLASSES = 10
 
 
@@ -41,15 +41,15 @@ def fetch(task, server: tf.train.Server) -> None:
             if task.is_chief:
                 gate.open(session)
             else:
-                gate.wait(session, "worker 0 (the chief) with the data", flags.timeout)
-    cifar10.fetch(flags)  # no download on this machine; another machine gets its own copy
+                gate.wait(session, "worker 0 (the chief) to fetch the data", flags.timeout)
+    cifar10.fetch(flags)  # downloads nothing on the chief's machine, a copy on any other
 
 
 def load(flags, part: str, worker: int = 0, workers: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """One worker's shard of the training set, or of the test set.
 
     Args:
-        flags: the command line.
+        flags: the parsed command line.
         part: `train` or `test`.
         worker: the shard: examples worker, worker + workers, worker + 2 workers, ...
         workers: how many workers share the set.
@@ -74,7 +74,8 @@ def framed(x: np.ndarray) -> np.ndarray:
 
 
 def synthetic(seed: int, part: str) -> tuple[np.ndarray, np.ndarray]:
-    """Ten random pictures of 4 x 4 coloured tiles; an example is halfway between one and noise."""
+    """Ten random pictures of 4 x 4 coloured tiles; an example is halfway between one of them and
+    noise."""
     tiles = np.random.default_rng(seed).integers(0, 128, (CLASSES, 4, 4, 3), np.uint8)
     rng = np.random.default_rng([seed, part == "test"])
     labels = rng.integers(0, CLASSES, 5000 if part == "train" else 1000)
@@ -109,7 +110,7 @@ def central(x: tf.Tensor) -> tf.Tensor:
 
 
 def sized(x: tf.Tensor, flags) -> tf.Tensor:
-    """Images in the size that `--model` needs: for Xception, enlarged to `--image_size`."""
+    """Images at the size that `--model` needs: for Xception, enlarged to `--image_size`."""
     if flags.model == "xception":
         x = tf.image.resize(x, [flags.image_size, flags.image_size])
     return x

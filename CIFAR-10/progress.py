@@ -47,7 +47,7 @@ class Progress(tf.train.SessionRunHook):
         every = self._flags.log_frequency
         if step // every > self._last[3] // every:
             spent = [new - old for new, old in zip(self._newest, self._last)][:3]
-            # run.sh also shows lines that begin with "> " on its screen.
+            # run.sh shows lines that begin with "> " on the screen, without the "> ".
             print(f"> {self._name} step {step}  loss {found['loss']:.4g}  {self._text(*spent)}",
                   flush=True)  # fmt: skip
             self._last = self._newest
@@ -60,4 +60,4 @@ class Progress(tf.train.SessionRunHook):
     def end(self, session):
         if self._first and self._newest[2]:
             spent = [new - old for new, old in zip(self._newest, self._first)][:3]
-            print(f"> {self._name} in all  {self._text(*spent)}", flush=True)
+            print(f"> {self._name} overall  {self._text(*spent)}", flush=True)

@@ -1,4 +1,4 @@
-"""CIFAR-10 as in TensorFlow's classic tutorial, synchronously: `--scheme synchronous`.
+"""CIFAR-10 as in TensorFlow's classic tutorial, trained synchronously: `--scheme synchronous`.
 
 Each worker repeats:
 
@@ -8,7 +8,8 @@ Each worker repeats:
            s_k = the batch's mean and variance at each batch normalisation (Xception)
     push   g_k and s_k, together with the token
 
-A thread of the chief (worker 0) repeats one round: it gathers all n workers' pushes, then updates:
+A thread of the chief (worker 0) runs round after round: it gathers the pushes of all n workers,
+then updates:
 
     w~ <- w~ - eta_t / n sum_k g_k             eta_t falls to a tenth every --decay_steps updates
     average <- a average + (1 - a) w~          the parameters for evaluation
@@ -31,7 +32,7 @@ import progress
 import update
 import xception
 
-# Flags and their defaults (--help lists all). --steps counts updates, not a worker's steps.
+# Flags and their defaults (--help lists them all). --steps: updates, one per round of all workers.
 DEFAULTS = {
     "workers": 2,
     "ps": 1,
@@ -80,7 +81,7 @@ with tf.device(task.device):
     step = rounds.push([*grads, *statistics], token)
 
 # The update, of the means over all workers.
-# First, next_update adds 1 to global_step (number: the value before). Last, release gives each
+# First, next_update adds 1 to global_step (number: the value before). Finally, release gives each
 # worker the new count, number + 1, as its next token; at --steps it gives none, and the loops end.
 # All workers build this part of the graph, but only the chief's thread runs it, once per round.
 total = rounds.gather(flags.workers)  # the sums over all workers
@@ -96,7 +97,7 @@ tf.summary.scalar("learning_rate", update.rate(flags, token))
 tf.summary.image("distorted", x, max_outputs=4)
 
 # 6. The monitored session: worker 0 initialises w~, hands out the first tokens and starts its
-# thread; loss and token of each step go to the events file.
+# thread; the loss and token of each step go to the worker's events file.
 with session.training(
     task, server, step, loss=loss, token=token, rounds=rounds,
     evaluate=evaluation.measures(flags, network, averages, moving, global_step),

@@ -1,4 +1,4 @@
-"""The update of both schemes, and the learning rate."""
+"""The update that both schemes apply, and the learning rate."""
 
 import tensorflow.compat.v1 as tf
 
@@ -12,7 +12,7 @@ def apply(flags, number, params: list, grads: list, moving: list, statistics: li
     """Applies one update. Call it inside `with session.next_update(...) as number`.
 
     Args:
-        flags: the command line.
+        flags: the parsed command line.
         number: the number of the update, from 0.
         params, grads: w~ and its gradients.
         moving, statistics: the moving means and variances of batch normalisation on the ps, and

@@ -1,4 +1,4 @@
-"""CIFAR-10 as in TensorFlow's classic tutorial, asynchronously: a distributed trainer.
+"""CIFAR-10 as in TensorFlow's classic tutorial, trained asynchronously by several workers.
 
 Each worker repeats this, without waiting for the others:
 
@@ -23,7 +23,7 @@ import progress
 import update
 import xception
 
-# Flags and their defaults (--help lists all). --steps: total updates by all workers.
+# Flags and their defaults (--help lists them all). --steps: total updates by all workers.
 DEFAULTS = {
     "workers": 2,
     "ps": 1,
@@ -78,7 +78,7 @@ with session.next_update(global_step, flags, after=arrived) as number:
 tf.summary.scalar("learning_rate", update.rate(flags, number))
 tf.summary.image("distorted", x, max_outputs=4)
 
-# 6. The monitored session: worker 0 initialises w~, others wait; each step goes to the events file.
+# 6. The monitored session: worker 0 initialises w~, the others wait; events record each step.
 with session.training(
     task, server, step, loss=loss, number=number, pulled_at=pulled_at,
     evaluate=evaluation.measures(flags, network, averages, moving, global_step),

@@ -61,7 +61,7 @@ def create(flags, classes: int) -> tuple[list[tf.Variable], list[tf.Variable]]:
     def start(i, shape, value):
         if value is not None:
             return tf.fill(shape, value)
-        area = math.prod(shape[:-2])  # Glorot's uniform weights
+        area = math.prod(shape[:-2])  # Glorot uniform weights
         limit = math.sqrt(6 / (area * (shape[-2] + shape[-1])))
         return tf.random.stateless_uniform(shape, [flags.seed, i], -limit, limit)
 

@@ -6,13 +6,13 @@ Each worker repeats this, without waiting for the others:
     local  T times, each on a fresh mini-batch:  g_t = gradient at w,  w <- w - eta g_t
     push   G <- G + a^2,  w~ <- w~ - eta a / sqrt(G),  with the sum  a = sum g_t
 
-It follows the paper exactly: section 4.1 and Algorithm 1, with n_fetch = n_push = T.
+This is section 4.1 and Algorithm 1 of the paper, with n_fetch = n_push = T; G starts at 0.1.
 """
 
 from common import cluster, copies, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-# Flags and their defaults (--help lists all). --steps: total updates by all workers.
+# Flags and their defaults (--help lists them all). --steps: total updates by all workers.
 DEFAULTS = {"workers": 2, "ps": 1, "steps": 400, "window": 10, "learning_rate": 0.05}
 
 # 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
@@ -57,7 +57,7 @@ optimizer = tf.train.AdagradOptimizer(flags.learning_rate, initial_accumulator_v
 with session.next_update(global_step, flags, after=arrived) as number:
     step = optimizer.apply_gradients(zip(arrived, params))
 
-# 6. The monitored session: worker 0 initialises w~, others wait; each step goes to the events file.
+# 6. The monitored session: worker 0 initialises w~, the others wait; events record each step.
 with session.training(task, server, step, loss=loss, number=number, pulled_at=pulled_at) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: pull, T fresh batches, push

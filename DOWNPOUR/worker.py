@@ -13,7 +13,7 @@ Section 4.1 and Algorithm 1, with n_fetch = n_push = T and adaptive local steps.
 from common import cluster, copies, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-# Flags and their defaults (--help lists all). --steps: total updates by all workers.
+# Flags and their defaults (--help lists them all). --steps: total updates by all workers.
 DEFAULTS = {"workers": 2, "ps": 1, "steps": 400, "window": 10, "learning_rate": 0.05}
 
 # 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
@@ -63,7 +63,7 @@ with session.next_update(global_step, flags, after=arrived) as number:
     apply = optimizer.apply_gradients(zip(arrived, params))
 step = tf.group(apply, *keep)
 
-# 6. The monitored session: worker 0 initialises w~, others wait; each step goes to the events file.
+# 6. The monitored session: worker 0 initialises w~, the others wait; events record each step.
 with session.training(task, server, step, loss=loss, number=number, pulled_at=pulled_at) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: pull, T fresh batches, push

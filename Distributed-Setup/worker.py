@@ -12,7 +12,7 @@ Distribution adds or changes the lines marked NEW.
 from common import cluster, copies, data, models, session  # NEW: copies of global parameters
 import tensorflow.compat.v1 as tf
 
-# Flags and their defaults (--help lists all). --steps: total updates by all workers.
+# Flags and their defaults (--help lists them all). --steps: total updates by all workers.
 DEFAULTS = {"workers": 1, "ps": 1, "steps": 2000, "learning_rate": 0.2}  # NEW: one ps
 
 # 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
@@ -28,7 +28,7 @@ with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):  # NEW: on
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
 
-with tf.device(task.device):  # NEW: this worker computes
+with tf.device(task.device):  # NEW: computed on this worker
     # 4. The data.
     next_batch = data.batches(flags)
 
@@ -44,7 +44,7 @@ optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
 with session.next_update(global_step, flags, after=arrived) as number:  # NEW: after arrival
     step = optimizer.apply_gradients(zip(arrived, params))  # NEW: on the ps of each parameter
 
-# 6. The monitored session: worker 0 initialises w~, others wait; each step goes to the events file.
+# 6. The monitored session: worker 0 initialises w~, the others wait; events record each step.
 # NEW: it runs on this server, and pulled_at gives the staleness
 with session.training(task, server, step, loss=loss, number=number, pulled_at=pulled_at) as sess:
     while not sess.should_stop():  # 7. The loop

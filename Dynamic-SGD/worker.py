@@ -1,4 +1,5 @@
-"""Dynamic-SGD: the staler, the smaller (Jiang et al., SIGMOD 2017; the rule of dist-keras DynSGD).
+"""Dynamic-SGD: the staler an update, the smaller it gets (Jiang et al., SIGMOD 2017; the rule of
+dist-keras's DynSGD).
 
 Each worker repeats this, without waiting for the others:
 
@@ -10,7 +11,7 @@ Each worker repeats this, without waiting for the others:
 from common import cluster, copies, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-# Flags and their defaults (--help lists all). --steps: total updates by all workers.
+# Flags and their defaults (--help lists them all). --steps: total updates by all workers.
 DEFAULTS = {"workers": 2, "ps": 1, "steps": 400, "window": 10, "learning_rate": 0.2}
 
 # 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
@@ -48,14 +49,14 @@ with tf.device(task.device):
     arrived = copies.send(moved, params)  # the same values, now on the ps
 
 # Push: w~ <- w~ - (-d) / (s + 1), once -d has arrived: a learning rate of 1 / (s + 1), where
-# s = number - pulled_at is how many updates others have made since the pull.
+# s = number - pulled_at is the number of updates that others have made since the pull.
 # First, next_update adds 1 to global_step (number: the value before); then the update is applied.
 # Once global_step equals --steps, nothing is applied, and this worker's loop ends.
 with session.next_update(global_step, flags, after=arrived) as number:
     scale = 1 / tf.cast(number - pulled_at + 1, tf.float32)
     step = tf.train.GradientDescentOptimizer(scale).apply_gradients(zip(arrived, params))
 
-# 6. The monitored session: worker 0 initialises w~, others wait; each step goes to the events file.
+# 6. The monitored session: worker 0 initialises w~, the others wait; events record each step.
 with session.training(task, server, step, loss=loss, number=number, pulled_at=pulled_at) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: pull, T fresh batches, push

@@ -12,7 +12,7 @@ import threading
 from common import cluster, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-# Flags and their defaults (--help lists all). --steps: total updates by all threads.
+# Flags and their defaults (--help lists them all). --steps: total updates by all threads.
 DEFAULTS = {"ps": 0, "steps": 2000, "learning_rate": 0.2, "threads": 2}
 
 # 1. Who am I? There is no cluster: this is the only process.
@@ -51,7 +51,7 @@ task.config.inter_op_parallelism_threads = -1
 with session.training(task, None, **replicas[0], replicas=replicas[1:]) as sess:
     coordinator = tf.train.Coordinator()
 
-    # 7. The loop of thread k. The first thread that finds --steps updates done stops the others.
+    # 7. The loop of thread k. The first thread to see that all --steps are done stops the others.
     def loop(k):
         with coordinator.stop_on_exception():
             while not (sess.should_stop() or coordinator.should_stop()):

@@ -42,7 +42,7 @@ optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
 with session.next_update(global_step, flags, after=arrived) as number:
     step = optimizer.apply_gradients(zip(arrived, params))
 
-# 6. The monitored session: worker 0 initialises w~, others wait; each step goes to the events file.
+# 6. The monitored session: worker 0 initialises w~, the others wait; events record each step.
 with session.training(task, server, step, loss=loss, number=number, pulled_at=pulled_at) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: pull, fresh batch, gradient, push

@@ -1,6 +1,6 @@
 """In-graph replication: one client, one graph, a replica of the network on each worker.
 
-The process repeats this, in one step of one session:
+The process repeats this, each time in a single step of its session:
 
     replica k, on worker k:
         w <- w~
@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from cost import Cost  # in this folder: measures this client's work
 
-# Flags and their defaults (--help lists all). --steps: updates; each averages all replicas.
+# Flags and their defaults (--help lists them all). --steps: updates; each averages all replicas.
 DEFAULTS = {
     "workers": 2,
     "ps": 1,
@@ -39,15 +39,15 @@ with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
 
 def replica(k):
     """The loss and gradient of replica k, computed on worker k."""
-    # 4. Replica k of n gets examples k, k + n, k + 2n, ...; the chief has the data and sends them.
+    # 4. Replica k of n gets examples k, k + n, k + 2n, ...; the chief has the data and sends it.
     with tf.device(task.device):
         next_batch = data.batches(flags, worker=k, workers=flags.workers)
         drawn = next_batch()
 
-    # 5. The scheme, on worker k: copy the parameters, compute the gradient there
+    # 5. The scheme, on worker k: copy the parameters, then compute the gradient
     with tf.device(f"/job:worker/task:{k}"):
         batch = [tf.identity(part) for part in drawn]  # travels from the chief to worker k
-        # beside: "computing" starts once the batch has arrived, too
+        # beside=batch: "computing" is timed from when the batch, too, has arrived
         w, pulled_at = copies.pull(params, global_step, beside=batch)
         loss, grads = models.gradients(flags.model, w, batch)
         sent = copies.send(grads, params)  # the same values, now on the ps

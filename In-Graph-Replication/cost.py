@@ -1,7 +1,7 @@
 """Measures the one client of in-graph replication: CPU time, bytes, the size of its graph.
 
 Create `Cost(task)` before the graph, enter it with `with`, and call `cost.step()` after each step.
-It writes `client.json` to the results and prints a line.
+It writes `client.json` to the results folder and prints a line.
 """
 
 import json
@@ -52,7 +52,7 @@ class Cost:
                 if name.startswith("socket:"):
                     with socket.socket(fileno=os.dup(int(link.name))) as found:
                         info = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-                    # tcpi_bytes_acked and tcpi_bytes_received; closed sockets keep the last ones
+                    # tcpi_bytes_acked and tcpi_bytes_received; closed sockets keep theirs
                     self._sockets[name] = struct.unpack_from("QQ", info, 120)
             except (OSError, struct.error):  # closed meanwhile, or not a TCP socket
                 continue
@@ -77,7 +77,8 @@ class Cost:
         self._leave({key: None if value != value else value for key, value in found.items()})
 
     def _leave(self, found: dict) -> None:
-        folder, through = Path(self._task.flags.results), "bytes unknown (only Linux counts them)"
+        folder = Path(self._task.flags.results)
+        through = "an unknown number of bytes (only Linux counts them)"
         text = json.dumps(found, indent=2) + "\n"
         results.write(folder / "client.json", lambda file: file.write(text.encode()))
         if found["sent_per_step"] is not None:
@@ -86,4 +87,4 @@ class Cost:
         cpu, built = 1e3 * found["cpu_per_step"], found["build_seconds"]
         line = f"client: {cpu:.2f} ms of CPU and {through} per step; graph of {found['nodes']:,} "
         line += f"nodes, built in {built:.1f} s of CPU"
-        print(f"> {line}", flush=True)  # run.sh also shows lines that begin with "> "
+        print(f"> {line}", flush=True)  # "> ": run.sh shows it on the screen

@@ -85,7 +85,7 @@ def row(name: str, runs: list[dict]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--steps", type=int, default=300, help="of each run (default: 300)")
+    parser.add_argument("--steps", type=int, default=300, help="steps in each run (default: 300)")
     steps = parser.parse_args().steps
     found: dict[tuple, list[dict]] = {each: [] for each in ROWS}
     with tempfile.TemporaryDirectory() as scratch:

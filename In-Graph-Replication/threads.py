@@ -1,6 +1,7 @@
 """In-graph replication, asynchronous: one client, one graph, and a client thread for each replica.
 
-Each thread repeats this, without waiting for the others. `bash run.sh --mode threads`
+Start it with `bash run.sh --mode threads`. Each thread repeats this, without waiting for the
+others:
 
     pull   w <- w~, on worker k
            g = gradient of the mean loss on a fresh mini-batch of its own shard, at w, on worker k
@@ -14,7 +15,7 @@ import tensorflow.compat.v1 as tf
 
 from cost import Cost  # in this folder: measures this client's work
 
-# Flags and their defaults (--help lists all). --steps: total updates by all replicas.
+# Flags and their defaults (--help lists them all). --steps: total updates by all replicas.
 DEFAULTS = {"workers": 2, "ps": 1, "steps": 1000, "learning_rate": 0.2, "mode": ("threads",)}
 
 # 1. Who am I? Flags or TF_CONFIG give the addresses of all tasks.
@@ -35,15 +36,15 @@ optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
 
 def replica(k):
     """The part of the graph that thread k runs."""
-    # 4. Replica k of n gets examples k, k + n, k + 2n, ...; the chief has the data and sends them.
+    # 4. Replica k of n gets examples k, k + n, k + 2n, ...; the chief has the data and sends it.
     with tf.device(task.device):
         next_batch = data.batches(flags, worker=k, workers=flags.workers)
         drawn = next_batch()
 
-    # 5. The scheme, on worker k. Pull w <- w~, and compute the gradient there
+    # 5. The scheme, on worker k. Pull w <- w~, then compute the gradient
     with tf.device(f"/job:worker/task:{k}"):
         batch = [tf.identity(part) for part in drawn]  # travels from the chief to worker k
-        # beside: "computing" starts once the batch has arrived, too
+        # beside=batch: "computing" is timed from when the batch, too, has arrived
         w, pulled_at = copies.pull(params, global_step, beside=batch)
         loss, grads = models.gradients(flags.model, w, batch)
         arrived = copies.send(grads, params)  # the same values, now on the ps
@@ -60,7 +61,7 @@ replicas = [replica(k) for k in range(flags.workers)]
 with cost, session.training(task, server, **replicas[0], replicas=replicas[1:]) as sess:
     coordinator = tf.train.Coordinator()
 
-    # 7. The loop of thread k. The first thread that finds --steps updates done stops the others.
+    # 7. The loop of thread k. The first thread to see that all --steps are done stops the others.
     def loop(k):
         with coordinator.stop_on_exception():
             while not (sess.should_stop() or coordinator.should_stop()):

@@ -7,7 +7,7 @@ Each worker repeats:
     local  T times, each on a fresh mini-batch:  g_t = gradient at w,  w <- w - eta g_t
     push   w_k = w,  together with the token
 
-A thread of the chief (worker 0) repeats one round: it gathers the parameters of all n workers,
+A thread of the chief (worker 0) runs round after round: it gathers the parameters of all n workers,
 then updates:
 
     w~ <- 1/n sum_k w_k,  and every worker gets a token, the new count
@@ -19,7 +19,7 @@ from common import cluster, copies, data, models, session  # import first: quiet
 from common.training.rounds import Rounds
 import tensorflow.compat.v1 as tf
 
-# Flags and their defaults (--help lists all). --steps counts updates, not a worker's steps.
+# Flags and their defaults (--help lists them all). --steps: updates, one per round of all workers.
 DEFAULTS = {"workers": 2, "ps": 1, "steps": 200, "window": 10, "learning_rate": 0.2}
 
 # 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
@@ -60,7 +60,7 @@ with tf.device(task.device):
     step = rounds.push(w, token)
 
 # The update: w~ <- 1/n sum_k w_k
-# First, next_update adds 1 to global_step (number: the value before). Last, release gives each
+# First, next_update adds 1 to global_step (number: the value before). Finally, release gives each
 # worker the new count, number + 1, as its next token; at --steps it gives none, and the loops end.
 # All workers build this part of the graph, but only the chief's thread runs it, once per round.
 total = rounds.gather(flags.workers)  # sum_k w_k
@@ -69,7 +69,7 @@ with session.next_update(global_step, flags, after=total) as number:
 rounds.release(update, number)
 
 # 6. The monitored session: worker 0 initialises w~, hands out the first tokens and starts its
-# thread; loss and token of each step go to the events file.
+# thread; the loss and token of each step go to the worker's events file.
 with session.training(task, server, step, loss=loss, token=token, rounds=rounds) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: token, pull, T fresh batches, push

@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 import network  # in this folder, as is watch
 import watch
 
-# Flags and their defaults (--help lists all). --split units: see units.py.
+# Flags and their defaults (--help lists them all). --split units: see units.py.
 DEFAULTS = {
     "workers": 2,
     "ps": 2,

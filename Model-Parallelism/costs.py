@@ -22,12 +22,12 @@ HERE = Path(__file__).resolve().parent
 LARGE = ("--hidden", 1000, "--batch_size", 1024)  # each part takes tens of milliseconds
 MICRO_BATCHES, RUNS = (1, 2, 4, 8), 3
 FIRST = 10  # steps left out: they are slower, and watch.py traces some of them
-SCALAR = 8  # bytes: the most that a clock, a count or the loss has
+SCALAR = 8  # bytes: the most that a clock, a count or the loss takes
 
 
 def travelled(folder: Path) -> tuple[dict[tuple[str, str], int], int]:
-    """Bytes of one step of a run, as measured by the servers: (from, to) -> bytes, and the total of
-    all scalars."""
+    """Bytes sent in one step of a run, as measured by the servers: (from, to) -> bytes, and the
+    total of all scalars."""
     sent, scalars = collections.Counter(), 0
     for source, target, size in json.loads((folder / "transfers.json").read_text()):
         if size > SCALAR:
@@ -137,7 +137,7 @@ def pipelines(folders: dict[int, list[Path]]) -> plt.Figure:
 
 
 def run(where: Path, *flags) -> Path:
-    """Runs this example to its end; returns its results folder, `where`."""
+    """Runs this example to completion; returns its results folder, `where`."""
     command = ["bash", HERE / "run.sh", "--plain", "--results", where, *flags]
     done = subprocess.run([*map(str, command)], capture_output=True, text=True)
     if done.returncode:
@@ -170,7 +170,7 @@ def bytes_table(runs: dict[str, Path]) -> str:
         line("bytes in one step", [(name, "") for name in runs]),
         line("", [("measured", "on paper")] * len(runs)),
         *(row(f"{a} -> {b}", [(a, b)]) for a, b in pairs),
-        total("all with the ps", "ps", "worker"),
+        total("all to and from ps", "ps", "worker"),
         total("all between workers", "worker", "worker"),
         line("clocks, counts, loss", [(scalars, "") for _, scalars, _ in columns]),
     ])  # fmt: skip
@@ -186,7 +186,7 @@ def pipeline_table(folders: dict[int, list[Path]]) -> str:
         return shown[0] if len(values) == 1 else "{} ({} - {})".format(*shown)
 
     lines = [f"{'micro-batches':>13} {'forward + backward, ms':>24} {'idle share':>18} "
-             f"{'(p - 1) / (m + p - 1)':>23} {'computing, ms a worker':>24}"]  # fmt: skip
+             f"{'(p - 1) / (m + p - 1)':>23} {'computing, ms per worker':>24}"]  # fmt: skip
     for m, runs in folders.items():
         p = flags_of(runs[0])["workers"]
         lines.append(
@@ -198,7 +198,7 @@ def pipeline_table(folders: dict[int, list[Path]]) -> str:
 
 
 def main() -> None:
-    print("run.sh", *LARGE, "and:\n")
+    print("run.sh", *LARGE, "and the flags in the tables:\n")
     with tempfile.TemporaryDirectory() as scratch, plt.style.context(plots.STYLE):
         where = Path(scratch)
         short, long = ("--steps", FIRST + 2), ("--steps", FIRST + 20)

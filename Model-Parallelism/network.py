@@ -18,7 +18,7 @@ def sizes(flags) -> list[int]:
 
 
 def start(flags, layer: int) -> tf.Tensor:
-    """The initial weights [from, to] of a layer, the same for every split: He's normal
+    """The initial weights [from, to] of a layer, the same for every split: He normal
     initialisation (arXiv 1502.01852). Biases start at zero."""
     inputs, outputs = sizes(flags)[layer : layer + 2]
     noise = tf.random.stateless_normal([inputs, outputs], seed=[flags.seed, layer])
@@ -59,7 +59,7 @@ def _losses(output, labels):
 
 
 def evaluate(params: list, x: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
-    """The measures of each test example, [batch] each, from the unsplit network."""
+    """The metrics of each test example, [batch] each, from the unsplit network."""
     return _measures(forward(params, flat(x), last=True), labels)
 
 
@@ -76,7 +76,7 @@ def check(flags) -> None:
     """Exits with a one-line error if flags are invalid or do not fit together."""
     size = flags.batch_size or datasets.describe(flags).size
     if flags.split == "units" and flags.micro_batches != 1:
-        fail("--micro_batches: leave it out: with --split units all workers compute at once")
+        fail("--micro_batches: leave it out, since --split units keeps all workers busy at once")
     if not 1 <= flags.micro_batches <= size:
         fail(f"--micro_batches {flags.micro_batches}: must be from 1 to the batch's size, {size}")
     most, what = {"layers": (LAYERS, "layer"), "units": (flags.hidden, "unit")}[flags.split]

@@ -1,7 +1,7 @@
-"""Model parallelism within layers: every worker has some of each layer's units.
+"""Model parallelism within layers: every worker has a part of each layer.
 
 Layers form pairs, as in Megatron-LM (arXiv 1909.08053). In each pair, worker k of n has some units
-of the first layer, which are columns of V and c, and the rows of W that these units feed:
+of the first layer, that is, columns of V and entries of c, and the rows of W that they feed:
 
     pull      its parts V_k, c_k, W_k of all pairs; worker 0 also the biases b
     forward   z_k = relu(h V_k + c_k) W_k, a part of a sum (worker 0 adds b), goes to all workers;
@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 import network  # in this folder, as is watch
 import watch
 
-# Flags and their defaults (--help lists all).
+# Flags and their defaults (--help lists them all).
 DEFAULTS = {
     "workers": 2,
     "ps": 2,

@@ -37,8 +37,8 @@ class Clocks(tf.train.SessionRunHook):
 
 
 class Transfers(tf.train.SessionRunHook):
-    """Writes to `transfers.json` what the tasks' servers received in one step: for each tensor the
-    sending task, the receiving task, and the bytes.
+    """Writes to `transfers.json` what the tasks' servers received in one step: for each tensor,
+    the sending task, the receiving task and the number of bytes.
 
     TensorFlow's master asks the servers to trace a step when it begins, and does not wait for their
     answer: a server may miss its first tensors. So this hook traces several steps and keeps, for

@@ -1,6 +1,6 @@
 """Several GPUs on one machine in one process: a tower per GPU, averaged gradients.
 
-The process repeats this, in one step of one session:
+The process repeats this, each time in a single step of its session:
 
     tower k, on its own GPU:
         g_k = gradient of the mean loss on a fresh mini-batch of its own shard, at w
@@ -10,7 +10,7 @@ The process repeats this, in one step of one session:
 from common import cluster, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-# Flags and their defaults (--help lists all). "workers": None means one per GPU.
+# Flags and their defaults (--help lists them all). "workers": None means one per GPU.
 DEFAULTS = {
     "workers": None,
     "ps": 0,
@@ -36,7 +36,7 @@ else:
     task.config.device_count["CPU"] = flags.workers
 print("towers on", *devices, flush=True)
 
-# 3. The parameters, and global_step, which counts their updates: in the machine's memory.
+# 3. The parameters, and global_step, which counts their updates: in main memory.
 with tf.device("/cpu:0"):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
@@ -48,7 +48,7 @@ def tower(k):
         # 4. This tower's shard of the data: examples k, k + n, k + 2n, ... for tower k of n.
         next_batch = data.batches(flags, worker=k, workers=flags.workers)
 
-        # 5. The scheme: copy the parameters, compute the gradient there
+        # 5. The scheme, on tower k's device: copy the parameters, then compute the gradient
         w = [tf.identity(p.read_value()) for p in params]
         return models.gradients(flags.model, w, next_batch())
 
@@ -64,7 +64,7 @@ optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate / flags.worker
 with session.next_update(global_step, flags, after=total) as number:
     step = optimizer.apply_gradients(zip(total, params))
 
-# 6. The monitored session: it initialises w; each step goes to the events file.
+# 6. The monitored session: it initialises w; each step goes to every tower's events file.
 towers = [{"step": step, "loss": loss, "number": number} for loss in losses]
 with session.training(task, None, **towers[0], replicas=towers[1:]) as sess:
     while not sess.should_stop():  # 7. The loop

@@ -6,13 +6,13 @@ Each worker, on its own GPU, repeats this, without waiting for the others:
            g = gradient of the mean loss on a fresh mini-batch of its own shard, at w
     push   w~ <- w~ - eta g
 
---mode synchronous runs synchronous.py instead, --mode towers runs towers.py.
+--mode synchronous runs synchronous.py instead; --mode towers runs towers.py.
 """
 
 from common import cluster, copies, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-# Flags and their defaults (--help lists all). "workers": None means one per GPU.
+# Flags and their defaults (--help lists them all). "workers": None means one per GPU.
 DEFAULTS = {
     "workers": None,
     "ps": 1,
@@ -61,7 +61,7 @@ optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
 with session.next_update(global_step, flags, after=arrived) as number:
     step = optimizer.apply_gradients(zip(arrived, params))
 
-# 6. The monitored session: worker 0 initialises w~, others wait; each step goes to the events file.
+# 6. The monitored session: worker 0 initialises w~, the others wait; events record each step.
 with session.training(task, server, step, loss=loss, number=number, pulled_at=pulled_at) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: pull, fresh batch, gradient, push

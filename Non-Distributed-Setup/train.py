@@ -1,4 +1,4 @@
-"""Non-Distributed-Setup: the learning problem alone, in one process.
+"""Non-Distributed-Setup: the learning problem on its own, in one process.
 
 The process repeats this:
 
@@ -9,7 +9,7 @@ The process repeats this:
 from common import cluster, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-# Flags and their defaults (--help lists all). --steps: total updates.
+# Flags and their defaults (--help lists them all). --steps: total updates.
 DEFAULTS = {"workers": 1, "ps": 0, "steps": 2000, "learning_rate": 0.2}
 
 # 1. Who am I? There is no cluster: this is the only process.
@@ -34,7 +34,7 @@ optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
 with session.next_update(global_step, flags, after=grads) as number:
     step = optimizer.apply_gradients(zip(grads, params))
 
-# 6. The monitored session, which also logs loss and number of each step.
+# 6. The monitored session, which also logs the loss and number of each step.
 with session.training(task, None, step, loss=loss, number=number) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: a fresh batch, its gradient, the update

@@ -1,4 +1,4 @@
-"""Evaluates the networks, alone and as an ensemble."""
+"""Evaluates the networks, individually and as an ensemble."""
 
 import json
 import math

@@ -190,7 +190,8 @@ class Search:
         if newest is None:
             return
         if checkpoints.values(newest).get("settings") != self._text.encode():
-            fail(f"the checkpoint {newest} is from another search: use another --checkpoint_dir")
+            fail(f"the checkpoint {newest} is from another search: "
+                 "use a different --checkpoint_dir")  # fmt: skip
         self._saver.restore(session, newest)
         self._saved = int(newest.rpartition("-")[2])
         print(f"{newest} has {self._saved} finished trials", flush=True)

@@ -11,11 +11,11 @@ from common import fail
 def settings(flags, worker: int) -> list[argparse.Namespace]:
     """The flags of each trial: those of the run, with the trial's own rate, width and seed.
 
-    A random trial depends only on `--seed` and its number: the first ten of twenty are the same as
-    in a search with ten, whatever the number of workers.
+    Within the same ranges, a random trial depends only on `--seed` and its number: the first ten
+    of twenty are the same as in a search with ten, whatever the number of workers.
 
     Args:
-        flags: the command line. A bad value exits with a one-line error.
+        flags: the parsed command line. Exits with a one-line error on a bad value.
         worker: this worker's index, for `--delay`.
     """
     check(flags)
@@ -56,6 +56,6 @@ def check(flags) -> None:
     if flags.target_accuracy:
         fail("--target_accuracy: leave it out, since the test set is used only once, at the end")
     if flags.steps_per_execution > 1:
-        fail("--steps_per_execution: leave it out: nothing is sent between steps here")
+        fail("--steps_per_execution: leave it out, since nothing is sent between steps here")
     if flags.ps > 1:
-        fail(f"--ps {flags.ps}: a search is kept on one ps")
+        fail(f"--ps {flags.ps}: must be 1, since one ps keeps the whole search")

@@ -1,6 +1,6 @@
 """One network per device: a grid or random search, spread over the devices of a cluster.
 
-Each worker repeats this. While it trains, it sends neither gradients nor parameters:
+While it trains, a worker sends neither gradients nor parameters. Each worker repeats this:
 
     claim    a trial on the ps: a learning rate eta, a width, a seed
     train    its own network, --steps times: w <- w - eta g,
@@ -8,9 +8,9 @@ Each worker repeats this. While it trains, it sends neither gradients nor parame
     hand in  w and its accuracy on the validation set (every fifth example of the training set)
 
 The best network has the highest validation accuracy; ties go to the lowest validation loss. The
-ensemble predicts the mean of all networks' probabilities. --search grid tries all pairs of --rates
-and --widths; random draws --trials pairs (0: as many as the grid has) between the smallest and the
-largest of each.
+ensemble predicts the mean of the probabilities of all networks that did not diverge. --search grid
+tries all pairs of --rates and --widths; --search random draws --trials pairs (0: as many as the
+grid has) between the smallest and the largest of each.
 """
 
 import math
@@ -25,7 +25,7 @@ import ensemble  # in this folder, as are search and trials
 from search import Result, Search
 import trials
 
-# Flags and their defaults (--help lists all). --steps: updates of each network.
+# Flags and their defaults (--help lists them all). --steps: updates of each network.
 DEFAULTS = {
     "workers": None,  # one per GPU
     "ps": 1,
@@ -78,7 +78,7 @@ def train(trial: int) -> Result:
         while updates < own.steps:
             at = time.time()
             value, _ = run()  # one step: a fresh batch, its gradient, the update
-            if not math.isfinite(value):  # the rate is too high: also a result
+            if not math.isfinite(value):  # the rate is too high: that is a result, too
                 break
             updates += 1
             # Trial t's updates are numbered from steps * t + 1; total: for the progress bar.
@@ -97,7 +97,7 @@ def train(trial: int) -> Result:
 while (trial := search.claim()) is not None:
     result = train(trial)
     search.hand_in(trial, result)
-    # run.sh also shows lines that begin with "> ".
+    # run.sh shows a task's lines that begin with "> " on the screen, without the "> ".
     print(f"> {ensemble.line(trial, settings[trial], result)}  {task.name}", flush=True)
 
 # The end: the chief (worker 0) tests the networks and the ensemble on the test set.

@@ -1,4 +1,4 @@
-"""SAGN: synchronous accumulated gradient normalization, AGN in which workers wait for each other.
+"""SAGN: synchronous accumulated gradient normalization: AGN whose workers wait for each other.
 
 Each worker repeats:
 
@@ -7,8 +7,8 @@ Each worker repeats:
     local  T times, each on a fresh mini-batch:  g_t = gradient at w,  w <- w - eta g_t
     push   the mean  a_k = (1/T) sum g_t,  together with the token
 
-A thread of the chief (worker 0) repeats one round: it gathers the n means, one from each worker,
-then updates:
+A thread of the chief (worker 0) runs round after round: it gathers the n means, one from each
+worker, then updates:
 
     w~ <- w~ - eta / n sum_k a_k,  and every worker gets a token, the new count
 """
@@ -17,7 +17,7 @@ from common import cluster, copies, data, models, session  # import first: quiet
 from common.training.rounds import Rounds
 import tensorflow.compat.v1 as tf
 
-# Flags and their defaults (--help lists all). --steps counts updates, not a worker's steps.
+# Flags and their defaults (--help lists them all). --steps: updates, one per round of all workers.
 DEFAULTS = {"workers": 2, "ps": 1, "steps": 200, "window": 10, "learning_rate": 0.4}
 
 # 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
@@ -33,7 +33,7 @@ with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
 
-# Queues on the ps: workers wait there for tokens, and the chief's thread for gradients.
+# Queues on the ps: workers wait there for tokens, and the chief's thread for their means.
 rounds = Rounds(task, params, global_step)
 
 with tf.device(task.device):
@@ -61,7 +61,7 @@ with tf.device(task.device):
     step = rounds.push(mean, token)
 
 # The update: w~ <- w~ - eta / n sum_k a_k
-# First, next_update adds 1 to global_step (number: the value before). Last, release gives each
+# First, next_update adds 1 to global_step (number: the value before). Finally, release gives each
 # worker the new count, number + 1, as its next token; at --steps it gives none, and the loops end.
 # All workers build this part of the graph, but only the chief's thread runs it, once per round.
 total = rounds.gather(flags.workers)  # sum_k a_k
@@ -71,7 +71,7 @@ with session.next_update(global_step, flags, after=total) as number:
 rounds.release(update, number)
 
 # 6. The monitored session: worker 0 initialises w~, hands out the first tokens and starts its
-# thread; loss and token of each step go to the events file.
+# thread; the loss and token of each step go to the worker's events file.
 with session.training(task, server, step, loss=loss, token=token, rounds=rounds) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: token, pull, T fresh batches, push

@@ -7,8 +7,8 @@ Each worker repeats:
            g_k = gradient of the mean loss on a fresh mini-batch of its own shard, at w
     push   eta_k g_k (--learning_rates a,b,...), together with the token
 
-A thread of the chief (worker 0) repeats one round: it gathers one push from each of the n workers,
-then updates:
+A thread of the chief (worker 0) runs round after round: it gathers one push from each of the n
+workers, then updates:
 
     w~ <- w~ - sum_k eta_k g_k,  and every worker gets a token, the new count
 """
@@ -17,7 +17,7 @@ from common import cluster, copies, data, models, session  # import first: quiet
 from common.training.rounds import Rounds
 import tensorflow.compat.v1 as tf
 
-# Flags and their defaults (--help lists all). --steps counts updates, not a worker's steps.
+# Flags and their defaults (--help lists them all). --steps: updates, one per round of all workers.
 DEFAULTS = {"workers": 2, "ps": 1, "steps": 1000, "learning_rate": 0.4, "learning_rates": None}
 
 # 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
@@ -48,7 +48,7 @@ with tf.device(task.device):
     step = rounds.push(scaled, token)
 
 # The update: w~ <- w~ - sum_k eta_k g_k
-# First, next_update adds 1 to global_step (number: the value before). Last, release gives each
+# First, next_update adds 1 to global_step (number: the value before). Finally, release gives each
 # worker the new count, number + 1, as its next token; at --steps it gives none, and the loops end.
 # All workers build this part of the graph, but only the chief's thread runs it, once per round.
 total = rounds.gather(flags.workers)  # sum_k eta_k g_k
@@ -58,7 +58,7 @@ with session.next_update(global_step, flags, after=total) as number:
 rounds.release(update, number)
 
 # 6. The monitored session: worker 0 initialises w~, hands out the first tokens and starts its
-# thread; loss and token of each step go to the events file.
+# thread; the loss and token of each step go to the worker's events file.
 with session.training(task, server, step, loss=loss, token=token, rounds=rounds) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: token, pull, fresh batch, push

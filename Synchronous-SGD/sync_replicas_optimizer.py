@@ -1,13 +1,14 @@
 """What tf.train.SyncReplicasOptimizer does if one of two workers is missing.
 
-Each update should contain one gradient from each worker. Here the only worker makes six steps.
+Each update should contain one gradient from each worker. Here only one worker runs; it takes six
+steps.
 """
 
 import threading
 
 import tensorflow.compat.v1 as tf
 
-threading.excepthook = lambda _: None  # its queue runner complains when the session is closed
+threading.excepthook = lambda _: None  # the optimizer's queue runner complains at the end
 tf.disable_eager_execution()
 tf.logging.set_verbosity(tf.logging.ERROR)
 
@@ -32,7 +33,7 @@ def six_steps(tokens: int) -> str:
                 except tf.errors.DeadlineExceededError:
                     return f"step {k + 1} waits for a token, as it should: there is no other worker"
             made = session.run(global_step)
-            return f"{made} updates were made, each from two gradients of the same worker"
+            return f"{made} updates were made, each from two gradients from the same worker"
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ Each worker repeats:
            g_k = gradient of the mean loss on a fresh mini-batch of its own shard, at w
     push   g_k, together with the token
 
-A thread of the chief (worker 0) repeats one round: it gathers the first n - b gradients with this
-round's token (n workers, b of them --backup_workers), drops older ones, then updates:
+A thread of the chief (worker 0) runs round after round: it gathers the first n - b gradients with
+the round's token (n workers, b of them spare: --backup_workers), drops older ones, then updates:
 
     w~ <- w~ - eta / (n - b) sum_k g_k,  and every worker gets a token, the new count
 """
@@ -17,7 +17,7 @@ from common import cluster, copies, data, models, session  # import first: quiet
 from common.training.rounds import Rounds
 import tensorflow.compat.v1 as tf
 
-# Flags and their defaults (--help lists all). --steps counts updates, not a worker's steps.
+# Flags and their defaults (--help lists them all). --steps: updates, one per round of all workers.
 DEFAULTS = {"workers": 2, "ps": 1, "steps": 1000, "learning_rate": 0.4, "backup_workers": 0}
 
 # 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
@@ -47,18 +47,18 @@ with tf.device(task.device):
     step = rounds.push(grads, token)
 
 # The update: w~ <- w~ - eta / (n - b) sum_k g_k
-# First, next_update adds 1 to global_step (number: the value before). Last, release gives each
+# First, next_update adds 1 to global_step (number: the value before). Finally, release gives each
 # worker the new count, number + 1, as its next token; at --steps it gives none, and the loops end.
 # All workers build this part of the graph, but only the chief's thread runs it, once per round.
 needed = flags.workers - flags.backup_workers
 total = rounds.gather(needed)  # sum_k g_k
-optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate / needed)  # of the mean
+optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate / needed)  # total is a sum
 with session.next_update(global_step, flags, after=total) as number:
     update = optimizer.apply_gradients(zip(total, params))
 rounds.release(update, number)
 
 # 6. The monitored session: worker 0 initialises w~, hands out the first tokens and starts its
-# thread; loss and token of each step go to the events file.
+# thread; the loss and token of each step go to the worker's events file.
 with session.training(task, server, step, loss=loss, token=token, rounds=rounds) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: token, pull, fresh batch, push

@@ -1,5 +1,5 @@
-"""ParameterServerStrategy: HogWild with one client. The chief has the program and schedules steps.
-The next free worker runs the next step, without waiting for the others:
+"""ParameterServerStrategy: HogWild with one client. The chief runs the program and schedules the
+steps. The next free worker runs the next step, without waiting for the others:
 
     pull   w <- w~
            g = gradient of the mean loss on a fresh mini-batch of that worker's shard, at w
@@ -15,7 +15,7 @@ import problem  # in this folder
 from common.launch import addresses
 from common.training.measure import now
 
-# Flags and their defaults (--help lists all). --strategy: the script of that name, or this one.
+# Flags and their defaults (--help lists them all). --strategy: the script of that name, or this.
 DEFAULTS = {
     "workers": 2,
     "ps": 1,
@@ -102,7 +102,7 @@ def note_steps():
     return len(found)
 
 
-# 7. The loop: schedules --steps steps, at most 50 per worker ahead of what is done.
+# 7. The loop: schedules --steps steps, at most 50 per worker ahead of the finished ones.
 scheduled = made = int(global_step.numpy())
 last = flags.steps
 while scheduled < last or not coordinator.done():

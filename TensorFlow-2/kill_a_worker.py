@@ -1,4 +1,4 @@
-"""Kills worker 1 in the middle of a run, and shows what happens to the run:
+"""Kills worker 1 in the middle of a run, and shows what happens.
 
 .venv/bin/python TensorFlow-2/kill_a_worker.py STRATEGY
 """
@@ -64,10 +64,10 @@ def report(where: Path, killed: float) -> None:
         print(f"worker {k}", went_on if later else "began no more steps: the run had ended")
     made = summary["global_step"]
     if summary["flags"]["strategy"] == "parameter_server":
-        said = f"{made - STEPS} updates were made twice"
+        said = f"{made - STEPS} updates were applied twice"
     else:
         numbers = [event["global_step"] for event in both[0]]
-        said = f"{len(numbers) - len(set(numbers))} updates were lost and made again"
+        said = f"{len(numbers) - len(set(numbers))} updates were lost and redone"
     print(f"--steps {STEPS}: global_step is {made}; {said}")
 
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 import problem  # in this folder
 from common.training.measure import now
 
-# Flags and their defaults (--help lists all). --steps: updates; each averages all replicas.
+# Flags and their defaults (--help lists them all). --steps: updates; each averages all replicas.
 DEFAULTS = {
     "workers": 2,
     "ps": 0,
@@ -66,7 +66,7 @@ def replica(batch):
         grads = [tf.identity(g) for g in grads]
     context = tf.distribute.get_replica_context()
     mean = context.all_reduce(tf.distribute.ReduceOp.MEAN, grads)
-    # The arguments of Record.note; began appears twice, since nothing is pulled
+    # Record.note's arguments from loss on; began stands in for pulled, since nothing is pulled
     report = tf.stack([tf.cast(loss, tf.float64), began, began, computed, now(mean)])
     return mean, report
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 import problem  # in this folder
 from common.training.measure import now
 
-# Flags and their defaults (--help lists all). --steps counts updates, not a worker's steps.
+# Flags and their defaults (--help lists them all). --steps: updates, each from all workers.
 DEFAULTS = {
     "workers": 2,
     "ps": None,
@@ -62,7 +62,7 @@ def replica(batch, stop):
         sent = [tf.identity(each) for each in [*grads, stop]]
     context = tf.distribute.get_replica_context()
     *mean, stop = context.all_reduce(tf.distribute.ReduceOp.MEAN, sent)
-    # The arguments of Record.note; began appears twice, since nothing is pulled
+    # Record.note's arguments from loss on; began stands in for pulled, since nothing is pulled
     report = tf.stack([tf.cast(loss, tf.float64), began, began, computed, now(mean)])
     return mean, report, stop
 

@@ -19,7 +19,7 @@ def batches(flags, train, worker) -> tf.data.Dataset:
     """Worker k of n gets examples k, k + n, ... in the same batches as with `data.batches`.
 
     Args:
-        flags: the command line.
+        flags: the parsed command line.
         train: x and labels of the whole training set.
         worker: k, an integer; or a tensor, if all workers share one graph.
     """
@@ -75,13 +75,13 @@ class Record:
                     self._manager.checkpoint.restore(path).assert_existing_objects_matched()
             except (ValueError, AssertionError):
                 fail(f"the checkpoint {newest} is from another model, or from an example "
-                     "with sessions: use another --checkpoint_dir")  # fmt: skip
+                     "with sessions: use a different --checkpoint_dir")  # fmt: skip
 
     def note(self, replica, number, loss, began, pulled, computed, pushed, pulled_at=None) -> None:
         """Records a step.
 
         Args:
-            replica: the one that made the step.
+            replica: the one that took the step.
             number: how many updates came before its own.
             loss: of its mini-batch.
             began, pulled, computed, pushed: the times, in seconds since 1970.
@@ -103,7 +103,7 @@ class Record:
         """Once a second: saves a checkpoint, and evaluates on a sample of the test set.
 
         Returns:
-            Whether `--target_accuracy` is reached; False if it is not yet time.
+            Whether `--target_accuracy` is reached; False if less than a second has passed.
         """
         if time.time() < self._due:
             return False
@@ -144,7 +144,7 @@ class Record:
 
 def start_again_after_a_loss(task) -> None:
     """From now on, an error that reports a lost task restarts this process from the newest
-    checkpoint. The error may come anywhere, even before the first step."""
+    checkpoint. It may be raised anywhere, even before the first step."""
 
     def hook(kind, error, trace):
         if not isinstance(error, (tf.errors.UnavailableError, tf.errors.AbortedError)):
@@ -154,8 +154,8 @@ def start_again_after_a_loss(task) -> None:
         print(f"{task.name} lost another task:\n{said}", flush=True)
         restarts = int(os.environ.get("TASK_RESTARTS", 0)) + 1
         if restarts > task.flags.max_restarts:
-            fail(f"{task.name} lost another task, and --max_restarts is used up")
-        print(f"{task.name} starts again, from the newest checkpoint", flush=True)
+            fail(f"{task.name} lost another task, and --max_restarts allows no more restarts")
+        print(f"{task.name} is starting again from the newest checkpoint", flush=True)
         os.environ["TASK_RESTARTS"] = str(restarts)
         os.execv(sys.executable, [sys.executable, *sys.argv])
 
@@ -163,11 +163,11 @@ def start_again_after_a_loss(task) -> None:
 
 
 def let_go(task) -> None:
-    """Opens the gates at which the ps and the worker servers wait, so they end."""
+    """Opens the gates at which the ps and the worker servers wait, so that they exit."""
     v1 = tf.compat.v1
     for job, k in task.servers:
         if not addresses.answers(task.hosts[job][k]):
-            continue  # it was killed and is not back yet: run.sh ends it
+            continue  # it was killed and is not back yet: run.sh will stop it
         config = v1.ConfigProto(device_filters=[f"/job:{job}/task:{k}"])
         with v1.Graph().as_default():
             gate = gates.Gate(f"left-{job} {k}-{task.name}", f"/job:{job}/task:{k}")

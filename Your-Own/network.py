@@ -42,10 +42,10 @@ def gradients(params: list, batch, dropout: float) -> tuple[tf.Tensor, list[tf.T
 
 
 def evaluate(params: list, x: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
-    """The measures of each test example, [batch] each, without dropout.
+    """The metrics of each test example, [batch] each, without dropout.
 
-    `missed` is this project's own metric: 1 for a malignant tumour (class 1) that the network puts
-    into another class.
+    `missed` is this project's own metric: 1 for a malignant tumour (class 1) that the network
+    assigns to another class.
     """
     output = predict(params, x)
     found = tf.argmax(output, axis=1)

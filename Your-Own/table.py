@@ -14,7 +14,7 @@ from common import data, fail
 
 @functools.cache
 def read(path: str) -> np.ndarray:
-    """All lines, [lines, features + 1]; a bad file exits with a one-line error."""
+    """All lines, [lines, features + 1]. Exits with a one-line error if the file is bad."""
     try:
         rows = np.loadtxt(path, delimiter=",", comments=None, skiprows=1, ndmin=2)
     except ValueError as error:

@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 import network  # in this folder, as is table
 import table
 
-# Flags and their defaults (--help lists all). --steps: total updates by all workers.
+# Flags and their defaults (--help lists them all). --steps: total updates by all workers.
 DEFAULTS = {
     "workers": 2,
     "ps": 1,
@@ -65,7 +65,7 @@ log_rate = tf.train.LoggingTensorHook(
     formatter=lambda v: f"[worker {task.index}] learning rate {v['rate']:.2g}",
 )
 
-# 6. The monitored session: worker 0 initialises w~, others wait; each step goes to the events file.
+# 6. The monitored session: worker 0 initialises w~, the others wait; events record each step.
 with session.training(
     task, server, step, loss=loss, number=number, pulled_at=pulled_at,
     evaluate=network.evaluate, test=table.test(flags.data), hooks=[log_rate],

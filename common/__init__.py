@@ -10,7 +10,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 
-failed = 0  # the exit code once `fail` was called
+failed = 0  # the exit code once `fail` has been called
 
 
 def fail(message: str) -> NoReturn:

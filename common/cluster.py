@@ -30,7 +30,7 @@ atexit.register(gc.freeze)
 HOSTS = {"ps": ["localhost:2222"], "worker": ["localhost:2223", "localhost:2224"],
          "chief": ["localhost:2225"]}  # fmt: skip
 
-# gRPC would send even localhost traffic through a proxy and hang there.
+# gRPC would send even localhost traffic through a proxy, and then hang.
 for _name in ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy"):
     os.environ.pop(_name, None)
     os.environ.pop(_name.upper(), None)
@@ -127,13 +127,13 @@ class Task:
 
     @property
     def clients(self) -> dict[str, str]:
-        """Name -> address of the tasks with a program: the workers, or the chief."""
+        """Name -> address of the tasks that have a session: the workers, or the chief."""
         job = "chief" if "chief" in self.hosts else "worker"
         return {f"{job} {k}": address for k, address in enumerate(self.hosts[job])}
 
     @property
     def servers(self) -> list[tuple[str, int]]:
-        """Job and index of the tasks without a program: each ps; with a chief, also each worker."""
+        """Job and index of the bare servers: each ps; with a chief, also each worker."""
         jobs = ("ps", "worker") if "chief" in self.hosts else ("ps",)
         return [(job, k) for job in jobs for k, _ in enumerate(self.hosts.get(job, []))]
 

@@ -109,5 +109,5 @@ def local(params: list[tf.Variable], value: float = 0.0) -> list[tf.Variable]:
     how = {"trainable": False, "collections": [tf.GraphKeys.LOCAL_VARIABLES]}
     own = [tf.Variable(functools.partial(tf.fill, p.shape, value), **how) for p in params]
     if any("/job:ps" in variable.device for variable in own):
-        raise ValueError("copies.local on a ps: call it inside `with tf.device(task.device)`")
+        raise ValueError("copies.local makes local variables: call it in tf.device(task.device)")
     return own

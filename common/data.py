@@ -96,8 +96,8 @@ def pipeline(dataset, flags, worker: int = 0, threads: int = 1):
 def shuffled(examples: int, size: int, seed: int):
     """A `tf.data.Dataset` of batches [size] of example indices, reshuffled in every epoch.
 
-    It shuffles a whole epoch at once: handling indices one by one takes a good part of a small
-    step's time.
+    It shuffles a whole epoch at once: handling indices one by one would take a large part of a
+    small step's time.
     """
 
     def shuffle(epoch):

@@ -23,7 +23,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_args(args, namespace)
 
     def error(self, message):
-        message = re.sub(r"^unrecognized arguments: ", "unknown flag ", message)
+        message = re.sub(r"^unrecognized arguments: ", "unknown argument ", message)
         fail(re.sub(r"^argument (--\w+).*?: ", r"\1: ", message) + " (--help lists all flags)")
 
 
@@ -37,7 +37,7 @@ class Flag(NamedTuple):
 EVERYWHERE = {
     "workers": Flag(to.COUNT, 2, "N", "worker processes"),
     "ps": Flag(to.WHOLE, 1, "N", "parameter server processes"),
-    "steps": Flag(to.COUNT, 2000, "N", "updates of a network, by all its workers"),
+    "steps": Flag(to.COUNT, 2000, "N", "updates of the network, by all its workers together"),
     "batch_size": Flag(to.WHOLE, 32, "B", "per worker; 0: its whole shard, in order"),
     "learning_rate": Flag(to.POSITIVE, 0.2, "R", "step size, eta"),
     "data": Flag(to.dataset(DATASETS), "digits", "NAME", f"{', '.join(DATASETS)}, or PATH.npz"),
@@ -46,17 +46,17 @@ EVERYWHERE = {
     "hidden": Flag(to.COUNT, 128, "H", "width of the mlp's hidden layer"),
     "seed": Flag(to.WHOLE, 0, "S", "random seed for initial values and data order"),
     "target_accuracy": Flag(to.SHARE, None, "A", "stop when the test accuracy reaches A"),
-    "delay": Flag(to.delays, None, "K:SECONDS", "worker K sleeps that long in every step"),
+    "delay": Flag(to.delays, None, "K:SECONDS", "worker K sleeps for SECONDS in every step"),
     "steps_per_execution": Flag(to.COUNT, 1, "N", "steps per call of the session"),
     "results": Flag(to.path, None, "DIR", "results folder (default: results/<time>)"),
-    "checkpoint_dir": Flag(to.path, None, "DIR", "save and resume here (default: in the results)"),
+    "checkpoint_dir": Flag(to.path, None, "DIR", "save and resume here (default: in --results)"),
     "max_restarts": Flag(to.WHOLE, 3, "N", "how many times to restart a killed task"),
     "timeout": Flag(to.POSITIVE, 600, "SECONDS", "time limit for the whole run"),
     "network": Flag(to.choice(("auto", "private", "host")), "auto", "NAME",
-                    "private: only this run reaches its servers; host: their ports are open to "
+                    "private: only this run can reach its servers; host: their ports are open to "
                     "the network; auto: private if the system allows it"),
     "link_mbit": Flag(to.POSITIVE, None, "M",
-                      "limits the private network to M Mbit/s, as between machines"),
+                      "limit the private network to M Mbit/s, like a link between machines"),
 }  # fmt: skip
 # Known flags that an example has only if its DEFAULTS name them.
 IF_NAMED = {
@@ -133,7 +133,7 @@ def parser(defaults: dict, description: str = "", folder: Path = Path()) -> Pars
         defaults: an example's `DEFAULTS`. The name of a known flag sets its default; any other name
             becomes a flag with the type of its default.
         description: the text above the list of flags in `--help`.
-        folder: the example's, with the file that `DEFAULTS` may name as `data`.
+        folder: the example's folder; a file named by `data` in `DEFAULTS` is relative to it.
     """
     flags = EVERYWHERE | {name: flag for name, flag in IF_NAMED.items() if name in defaults}
     for name, default in defaults.items():

@@ -1,8 +1,8 @@
-"""Gates: tasks start and stop together, without sleeping and without counting.
+"""Gates: tasks start and stop together, without sleeping or counting.
 
-A gate is an empty queue on a parameter server. A task waits at it by taking an element, which never
-comes. Opening the gate closes the queue: every task that waits, or comes later, passes. An open
-gate stays open: opening it twice, or passing it again after a restart, changes nothing.
+A gate is an empty queue on a parameter server. A task waits at it by trying to take an element,
+which never comes. Opening the gate closes the queue: all tasks that wait, or come later, pass. An
+open gate stays open: opening it twice, or passing it again after a restart, changes nothing.
 """
 
 import contextlib
@@ -47,13 +47,13 @@ class Gate:
         end = time.monotonic() + timeout
         while not self.opens(session, min(5, end - time.monotonic())):
             if time.monotonic() > end:
-                fail(f"{whom} did not arrive within {timeout:g} s: start it, or see its log")
+                fail(f"waited {timeout:g} s for {whom}: start it, or see its log")
             print(f"waiting for {whom} ...", flush=True)
             check()
 
 
 def leave_when_all_have(task, server: tf.train.Server) -> None:
-    """How a server without a program ends: it waits until every worker, or the chief, has left.
+    """How a bare server ends: it waits until every worker, or the chief, has left.
 
     `server.join()` would never return, since TensorFlow has no call that ends a server.
     """
@@ -62,4 +62,4 @@ def leave_when_all_have(task, server: tf.train.Server) -> None:
     with tf.Session(server.target, config=task.config) as session:
         for who, gate in gates.items():
             gate.wait(session, f"{who} to finish", float("inf"))
-    print(f"{task.name} exits: {' and '.join(gates)} have left", flush=True)
+    print(f"{task.name} exits after {' and '.join(gates)}", flush=True)

@@ -31,7 +31,7 @@ def updates_so_far(global_step: tf.Variable) -> tf.Tensor:
 
 @contextlib.contextmanager
 def next_update(global_step: tf.Variable, flags, after: Sequence[tf.Tensor]) -> Iterator[tf.Tensor]:
-    """Makes the code inside the `with` one update, which runs after it gets its number.
+    """Turns the code inside the `with` into one update, which runs once it has its number.
 
     Reading and counting are one atomic operation, so each of the numbers 0 .. steps - 1 goes to
     exactly one update of one worker. After the last one TensorFlow raises `OutOfRangeError`, which
@@ -93,8 +93,9 @@ def training(
         loss, number: the step's, scalars; a synchronous scheme has a `token` instead of a number.
         pulled_at: how many updates the parameters contained when the step pulled them; default:
             all updates so far.
-        replicas: more threads or towers in this process, each a dictionary of `step`, `loss`,
-            `number` and `pulled_at`; if they share one step, also `sent`, its gradients.
+        sent: if several replicas share one step: this replica's gradients, from `copies.send`.
+        replicas: the other replicas that this process drives (threads, towers, or copies on the
+            workers), each a dictionary of `step`, `loss`, `number`, `pulled_at` and `sent`.
         rounds: the rounds of a synchronous scheme.
         begin: run before the first step, and again after a recovery, once the parameters exist.
         hooks: the script's own; they see every step.
@@ -109,8 +110,7 @@ def training(
     Raises:
         ValueError: if an update does not wait for its number, or does not run on the ps.
 
-    Exits with a one-line error and code 2 on a NaN loss, a checkpoint of another model, or a task
-    that never arrives.
+    Exits with one line and code 2 on a NaN loss, another model's checkpoint, or a missing task.
     """
     flags = task.flags
     results.create(flags.results)
@@ -127,14 +127,14 @@ def training(
     one = everyone[-1].step is step  # one replica, or towers, all in the same step
     groups = [everyone] if one else [[each] for each in everyone]
     steps = [Step(task, task.index + k, group) for k, group in enumerate(groups)]
-    # The count that hooks read. A step has read it already; but a hook may also ask between steps,
-    # when it must not wait for other workers.
+    # The count that hooks read. Within a step, it has been read already; but a hook may also read
+    # it between steps, and must not wait for other workers then.
     counted = rounds is None and pulled_at is not None
     count_for_hooks = pulled_at if counted else updates_so_far(tf.train.get_global_step())
     tf.add_to_collection("global_step_read_op_cache", count_for_hooks)
     saver = None
     first = [tf.train.StopAtStepHook(last_step=flags.steps), Notes(steps)]
-    # Hooks see at least about 120 calls of each worker, never two in a row.
+    # Hooks see about 120 calls of each worker or more, never two in a row.
     calls = flags.steps / (flags.steps_per_execution * (1 if rounds else flags.workers))
     between = max(1, int(calls / 120))
     own = tf.summary.merge_all()  # the script's

@@ -1,5 +1,5 @@
 # Sourced by every run.sh: sets PYTHON to an interpreter that has the pinned packages; on first use
-# creates .venv, beside common/. If PYTHON is set, it is used as is. Runs in bash 3.2 (macOS), too.
+# creates .venv, beside common/. If PYTHON is set, it is used as is. Also runs in bash 3.2 (macOS).
 
 common=$(CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=${common%/*} venv=${common%/*}/.venv
@@ -8,7 +8,7 @@ unset PYTHONSAFEPATH  # scripts import modules from their own folder
 
 setup_fail() { echo "error: $*" >&2; exit 2; }
 
-# .stamp records what is installed where. It is written last: until then .venv is incomplete.
+# .stamp records what is installed where. It is filled last: while it is empty, .venv is incomplete
 setup_wanted() { echo "$root"; "$venv/bin/python" --version; cksum <"$common/requirements.txt"; }
 setup_ready() { [ "$(setup_wanted 2>&1)" = "$(cat "$venv/.stamp" 2>&1)" ]; }
 
@@ -17,11 +17,14 @@ setup_find_python() {
   for python in python3.13 python3.12 python3.11 python3.10 python3 python; do
     found=$("$python" -c 'import sys; print("Python %d.%d without venv" % sys.version_info[:2])
 import ensurepip, venv; print("with venv")' 2>/dev/null)
-    case $found in *3.1[0-3]*"with venv") return ;; esac
+    case $found in
+      *3.1[0-3]*"with venv") return ;;
+      *"with venv") found=${found%% without*} ;;  # the wrong version, but not without venv
+    esac
     only="$only${found:+; $python is ${found%%[![:print:]]*}}"
   done
-  setup_fail "install Python 3.10 to 3.13 with its venv module (on Debian and Ubuntu: apt install" \
-    "python3-venv)${only:-; there is no Python}"
+  setup_fail "no suitable Python: install Python 3.10 to 3.13 with its venv module (on Debian or" \
+    "Ubuntu: apt install python3-venv)${only:-; there is no Python}"
 }
 
 # Runs a command; if it fails, prints a one-line error. fd 3 is the screen.
@@ -33,27 +36,29 @@ setup_try() {
     *"No space left"*) setup_fail "the disk is full: make room in $root" ;;
     *onnect* | *unreachable* | *"timed out"* | *Proxy*) setup_fail "cannot download the" \
       "packages: connect this machine to the internet, or give pip a proxy or an index that it can reach" ;;
-    *) setup_fail "cannot install the packages here ($(uname -sm), $("$python" --version))" ;;
+    *) setup_fail "cannot install the packages here ($(uname -sm), $("$python" --version)): see" \
+      "the installer's own error above" ;;
   esac
 }
 
 # Replaces .venv, whatever is wrong with it.
 setup_make() {
   [ ! -L "$venv" ] && { [ ! -e "$venv" ] || [ -e "$venv/.stamp" ]; } ||
-    setup_fail "$venv was not made by this set-up: remove it, or set PYTHON"
+    setup_fail "$venv was not made by this set-up: remove it, or set PYTHON to a Python that has" \
+      "the packages"
   echo "Setting up $venv with $("$python" --version): TensorFlow, Jupyter and their dependencies." \
-    "This happens once, and again after an update, a move or an interruption."
+    "This happens once, and again if you update or move this folder, or interrupt the set-up."
   mkdir -p "$venv" && : >"$venv/.stamp" && find "$venv" -mindepth 1 ! -name .stamp -delete
-  # The free kilobytes are left of the "12%"; a mount point's name may contain spaces.
+  # The free kilobytes stand to the left of the "12%"; a mount point's name may contain spaces.
   df -Pk "$root" | awk 'NR == 2 && sub(/ +[0-9]+%.*/, "") && $NF < 3500000 { exit 1 }' ||
-    setup_fail "the disk is full: make room for 3.5 GB in $root"
+    setup_fail "too little disk space: the set-up needs 3.5 GB free in $root"
   mkdir "$venv/tmp" && export TMPDIR="$venv/tmp" PIP_USER=0  # deleted with .venv
   setup_try "$python" -I -m venv "$venv"
   local pip=("$venv/bin/python" -I -m pip install --no-input --require-hashes -r)
   if ! "${pip[@]}" "$common/uv.txt" 2>/dev/null || ! "$venv/bin/uv" pip install --compile-bytecode \
     --python "$venv/bin/python" --require-hashes -r "$common/requirements.txt"
   then
-    echo "uv cannot install the packages: trying pip."
+    echo "uv could not install the packages; trying pip."
     setup_try "${pip[@]}" "$common/requirements.txt"
   fi
   # With .venv, a script finds the common/ beside its folder, even if PYTHONPATH has another one.
@@ -93,10 +98,10 @@ signal.signal(signal.SIGALRM, lambda *_: os.getppid() == shell or os.killpg(0, s
 signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
 try: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 except BlockingIOError:
-    print("Another set-up is running here: waiting for it.", file=sys.stderr, flush=True)
+    print("Another set-up is running here; waiting for it to finish.", file=sys.stderr, flush=True)
     fcntl.flock(lock, fcntl.LOCK_EX)
 except OSError: pass  # a file system without locks
-os._exit(subprocess.call(sys.argv[1:], stdin=subprocess.DEVNULL))  # at once: no more alarms' \
+os._exit(subprocess.call(sys.argv[1:], stdin=subprocess.DEVNULL))  # skips cleanup, so no more alarms' \
       "$BASH" "$common/setup.sh" "$python" &
     trap 'setup_stop 130' INT
     trap 'setup_stop 143' TERM HUP
@@ -104,7 +109,7 @@ os._exit(subprocess.call(sys.argv[1:], stdin=subprocess.DEVNULL))  # at once: no
     trap - INT TERM HUP
   fi
 elif ! command -v "$PYTHON" >/dev/null; then
-  setup_fail "PYTHON=$PYTHON: there is no such program, or you may not execute it"
+  setup_fail "PYTHON=$PYTHON is not a program that you can run: correct it, or unset PYTHON"
 fi
 
 case ${PYTHON} in [!/]*/*) PYTHON=$PWD/$PYTHON ;; esac

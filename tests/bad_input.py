@@ -35,10 +35,14 @@ MISTAKES = [
     Bad(example, flags, tuple(words))
     for example, flags, *words in [
         # The words on the command line
-        ("HogWild", "--nonsense 3", "unknown flag --nonsense", "--help"),
-        ("HogWild", "--work 3", "unknown flag --work"),  # an abbreviation could change its meaning
-        ("HogWild", "surplus", "unknown flag surplus"),
-        ("HogWild", "--window 3", "unknown flag --window"),
+        ("HogWild", "--nonsense 3", "unknown argument --nonsense", "--help"),
+        (
+            "HogWild",
+            "--work 3",
+            "unknown argument --work",
+        ),  # an abbreviation could change its meaning
+        ("HogWild", "surplus", "unknown argument surplus"),
+        ("HogWild", "--window 3", "unknown argument --window"),
         ("HogWild", "--steps", "--steps", "expected one argument"),
         # Numbers
         ("AGN", "--window 0", "--window", "1 or more", "'0'"),
@@ -105,15 +109,15 @@ MISTAKES = [
         ("HogWild", "--workers 1438", "--workers 1438", "only 1437 examples"),
         ("HogWild", "--data good.npz --workers 13", "--workers 13", "only 12 examples"),
         ("HogWild", "--data good.npz --model cnn", "--model cnn needs images", "[5]"),
-        ("HogWild", "--ps 70000", "GB of memory, and", "--ps"),
+        ("HogWild", "--ps 70000", "GB of memory, but", "--ps"),
         ("HogWild", "--workers 70000", "--workers 70000", "only 1437 examples"),
-        ("HogWild", "--workers 50000 --data synthetic", "GB of memory, and", "--workers"),
+        ("HogWild", "--workers 50000 --data synthetic", "GB of memory, but", "--workers"),
         ("HogWild", "--threads 1000000 --data synthetic", "only 60000 examples"),
         ("HogWild", "--hidden 9007199254740991", "--hidden", "below 2^31"),
-        ("HogWild", "--hidden 2147483647", "GB of memory, and", "--hidden"),
-        ("HogWild", "--batch_size 9007199254740991", "GB of memory, and", "--batch_size"),
+        ("HogWild", "--hidden 2147483647", "GB of memory, but", "--hidden"),
+        ("HogWild", "--batch_size 9007199254740991", "GB of memory, but", "--batch_size"),
         ("HogWild", "--steps_per_execution 2000000000", "GB of memory", "--steps_per_execution"),
-        ("HogWild", "--data classes.npz", "GB of memory, and", "fewer classes"),
+        ("HogWild", "--data classes.npz", "GB of memory, but", "fewer classes"),
         # Paths
         ("HogWild", "--results ''", "--results", "must be a path, not ''"),
         ("HogWild", "--checkpoint_dir ''", "--checkpoint_dir", "must be a path, not ''"),
@@ -133,7 +137,7 @@ MISTAKES = [
         ("HogWild", "--data mnist --data_url http://127.0.0.1:99999", "99999/", "--data_url"),
         ("HogWild", "--data mnist --data_url 'http://a b/'", "http://a b/", "--data_url"),
         ("HogWild", "--data mnist --data_url http://127.0.0.1:1", "refused", "--data_url"),
-        # Damaged or unsuitable data: the files of `FAULTS` and `NOT_NPZ`
+        # Damaged or unsuitable data: the files that `prepare` writes
         ("HogWild", "--data text.npz", "not a readable .npz", "numpy.savez"),
         ("HogWild", "--data one-array.npz", "not a readable .npz", "numpy.savez"),
         ("HogWild", "--data cut-off.npz", "not a readable .npz", "numpy.savez"),
@@ -158,7 +162,7 @@ MISTAKES = [
         ("HogWild", "--data text-features.npz", "x_train", "finite numbers"),
         ("HogWild", "--data complex.npz", "x_train", "finite numbers"),
         ("HogWild", "--data shapes.npz", "x_train (5,)", "x_test (6,)", "differ"),
-        ("HogWild", "--data new-class.npz", "y_test", "class 7", "ends at 2"),
+        ("HogWild", "--data new-class.npz", "y_test", "class 7", "in y_train is 2"),
         ("HogWild", "--data objects.npz", "not a readable .npz", "Object"),
         ("HogWild", "--data empty.npz", "x_train (0, 5)"),
         ("HogWild", "--data no-features.npz", "[0]"),
@@ -168,15 +172,15 @@ MISTAKES = [
 # Mistakes that need a shell: commands for bash, where $run is HogWild's run.sh.
 SHELL = {
     "mkdir x; cd x; rmdir ../x; bash $run --results /tmp/never": (
-        "the current directory was deleted",
+        "the current directory has been deleted",
     ),
     "ulimit -v 1500000; bash $run": ("only 1.5 GB of memory", "ulimit -v"),
-    "PYTHON=/no/python bash $run": ("/no/python", "no such program"),
-    "PYTHON=$PWD/lengths.npz bash $run": ("lengths.npz", "may not execute it"),
+    "PYTHON=/no/python bash $run": ("/no/python", "is not a program"),
+    "PYTHON=$PWD/lengths.npz bash $run": ("lengths.npz", "is not a program"),
     f"bash $run --results {shlex.quote(NOT_UTF8)}": ("--results", "UTF-8"),
-    "bash $run --nonsense": ("unknown flag --nonsense",),
+    "bash $run --nonsense": ("unknown argument --nonsense",),
     "bash $run --data lengths.npz --results new": ("y_train (11,)",),
-    "bash $run --ps 70000 --network host": ("GB of memory, and",),
+    "bash $run --ps 70000 --network host": ("GB of memory, but",),
 }
 
 

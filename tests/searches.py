@@ -84,9 +84,9 @@ def table(which: str) -> str:
         sys.exit(f"{FOUND.name} has no {which} yet: run tests/searches.py {which}")
     found = measured[which]
     if which == "seeds":
-        text = ("Test accuracy of the defaults, nine networks each (`tests/searches.py`); one "
-                "test example is worth 0.3 points. The best network has the highest "
-                "*validation* accuracy.")  # fmt: skip
+        text = ("Test accuracy with the default flags, nine networks per seed "
+                "(`tests/searches.py`); one test example is worth 0.3 points. The best network has "
+                "the highest *validation* accuracy.")  # fmt: skip
         lines = ["| seed | best network | all, on average | ensemble |", "|---|---|---|---|"]
         lines += [f"| {seed} | {' | '.join(f'{value:.1%}' for value in each.values())} |"
                   for seed, each in found.items()]  # fmt: skip

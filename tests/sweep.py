@@ -41,7 +41,7 @@ def accuracy(example: str, rate: float, workers: int) -> float | None:
         env = os.environ | {"PYTHON": sys.executable}
         done = subprocess.run(command, capture_output=True, text=True, env=env)
         if done.returncode:
-            if "is NaN: " in done.stdout + done.stderr:
+            if "is NaN or infinite: " in done.stdout + done.stderr:
                 return None
             sys.exit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
         return json.loads(Path(where, "summary.json").read_text())["test_accuracy"]

@@ -179,7 +179,7 @@ def test_moves_are_drawn_from_the_policy():
 
 
 def test_the_test_has_its_own_episodes(monkeypatch):
-    """Actors, seeds and restarts never share the first positions of an episode."""
+    """No two of the test, actors, seeds and restarts share an episode's starting position."""
     ways = [(0, 0), (1, 0), *((seed, 1 + k, restarts) for seed in (0, 1, 1000) for k in range(3)
                               for restarts in (0, 1))]  # fmt: skip
     begins = [tuple(cartpole.start(*way)[0].reset()[0]) for way in ways]
@@ -219,16 +219,16 @@ def test_a_missing_package_gives_a_one_line_error(tmp_path, capsys):
         prepare.packages(tmp_path)
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "worker.py needs no_such_gymnasium" in line and "requirements.txt" in line
+    assert "worker.py imports no_such_gymnasium" in line and "requirements.txt" in line
 
 
 @pytest.mark.slow("a run that waits")
 def test_a_task_that_waits_at_the_queue_computes_nothing(run, tmp_path):
     """The queue has room for one batch; the actor holds the next until the learner takes the first.
 
-    The learner takes nothing until the actor is idle. Then it counts 1,000 updates, to mark batches
-    collected later, and takes three batches. At the end the actor is stopped, and the learner waits
-    at the empty queue.
+    The learner takes nothing until the actor is idle. Then it sets the update count to 1,000, to
+    mark batches collected later, and takes three batches. At the end the actor is stopped, and the
+    learner waits at the empty queue.
     """
     program = """    ready.open(sess)
     import json, time
@@ -291,7 +291,7 @@ def test_a_task_that_waits_at_the_queue_computes_nothing(run, tmp_path):
 
 @pytest.mark.slow("waits until killed tasks are back")
 def test_killed_tasks_come_back(start):
-    """An actor, then the learner: each returns, and the run makes all its updates."""
+    """An actor, then the learner: each comes back, and the run makes all its updates."""
     delay = seconds(0.03)
     process, where = start("Actor-Learner", "--steps", 300, "--target_return", 501, "--episodes", 1,
                            "--delay", f"0:{delay},1:{delay}")  # fmt: skip
@@ -310,7 +310,7 @@ def test_killed_tasks_come_back(start):
     assert restarts == {"worker 0": 0, "worker 1": 1, "chief 0": 1}
     assert "chief 0 was killed by SIGKILL: restarted (1 of 3)" in output
     found = {e["global_step"] for e in events_of(where)}
-    assert found == set(range(1, 301))  # none is missing; some may have repeated
+    assert found == set(range(1, 301))  # none is missing; some may have been repeated
     for k in (0, 1):
         log = (where / "logs" / f"worker-{k}.log").read_text()
         assert f"worker {k} lost chief 0" in log
@@ -321,7 +321,7 @@ def test_killed_tasks_come_back(start):
 @pytest.mark.slow("two runs")
 @pytest.mark.parametrize("seed", [0, 1])
 def test_it_learns(run, default_run, seed):
-    """The last 100 episodes have a mean return of 195, and the run stops there."""
+    """The run stops once the mean return of the last 100 episodes reaches 195."""
     finished = run("Actor-Learner", "--seed", seed) if seed else default_run("Actor-Learner")
     assert finished.summary["global_step"] < 2000
     assert finished.summary["seconds"] < 180

@@ -34,7 +34,7 @@ def finish(tasks, tmp_path):
     """All tasks end on their own, including the ps; both workers made updates; none is missing."""
     outputs = [task.communicate(timeout=seconds(90))[0] for task in tasks]
     assert [task.returncode for task in tasks] == [0, 0, 0], "\n".join(outputs)
-    assert "ps 0 exits: worker 0 and worker 1 have left" in outputs[0]
+    assert "ps 0 exits after worker 0 and worker 1" in outputs[0]
     assert "test accuracy" in outputs[1]
     assert (tmp_path / "worker-0" / "parameters.npz").is_file()
     steps = []

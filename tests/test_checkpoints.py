@@ -91,7 +91,7 @@ def test_no_checkpoint_is_intact(saved, capsys, damage):
     assert ended.value.code == 2
     said = capsys.readouterr().err
     assert said.startswith(
-        f"error: damaged checkpoint in {saved}: model.ckpt-120, model.ckpt-100, "
+        f"error: every checkpoint in {saved} is damaged (model.ckpt-120, model.ckpt-100): "
     )
     assert said.count("\n") == 1 and "--checkpoint_dir" in said
     assert sorted(saved.iterdir()) == before

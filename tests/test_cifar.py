@@ -102,7 +102,7 @@ def convolved(x, filters):
 
 
 def pooled(x):
-    """The largest of 3x3 at every second position; past the right and lower edge is nothing."""
+    """The largest of 3x3 at every second position; nothing lies past the right and lower edges."""
     x = np.pad(x, [(0, 0), (0, 1), (0, 1), (0, 0)], constant_values=-np.inf)
     ends = x.shape[1] - 2
     parts = [x[:, i : i + ends : 2, j : j + ends : 2] for i in range(3) for j in range(3)]
@@ -251,8 +251,8 @@ def test_the_data_have_cifars_shape():
 
 
 def test_distortions_are_the_tutorials():
-    """Each result is one of the 81 crops, or its mirror image, with another contrast. Brightness is
-    the same for all pixels, so standardising removes it."""
+    """Each result is one of the 81 crops, or its mirror image, with a different contrast. The
+    brightness shifts all pixels alike, so standardising removes it."""
     image = RNG.integers(0, 256, (32, 32, 3), np.uint8)
     image[..., 0] //= 2  # different means per channel reveal the contrast
     image[..., 2] = image[..., 2] // 2 + 128
@@ -362,7 +362,7 @@ def test_the_line_that_a_worker_prints(monkeypatch, capsys):
     assert capsys.readouterr().out.splitlines() == [
         f"> [worker 1] step 10  loss 2.5  {expected}",
         f"> [worker 1] step 22  loss 2.5  {expected}",
-        f"> [worker 1] in all  {expected}",
+        f"> [worker 1] overall  {expected}",
     ]
 
 
@@ -523,7 +523,7 @@ def keeps_the_contract(finished, scheme) -> None:
     for k in range(summary["workers"]):
         if len(finished.events(k)) < 15:  # an asynchronous worker that came late
             continue
-        assert f"[worker {k}] in all" in finished.output
+        assert f"[worker {k}] overall" in finished.output
         steps = re.findall(rf"^\[worker {k}\] step (\d+) .*examples/sec", finished.output, re.M)
         tens = [int(step) // 10 for step in steps]
         assert tens == sorted(set(tens)) and tens  # each multiple of --log_frequency, once
@@ -561,7 +561,7 @@ def test_killed_ps_comes_back(start):
 
 
 def by_hand(folder, job, index, tmp_path, *more, **env):
-    """Starts a task like the classic trainers, from inside the folder."""
+    """Starts a task as the classic trainers do, from inside the folder."""
     command = [sys.executable, "main.py", f"--job_name={job}", f"--task_index={index}", *more,
                "--results", str(tmp_path / f"{job}-{index}"),
                "--timeout", str(seconds(60))]  # fmt: skip
@@ -605,7 +605,7 @@ def test_the_three_classic_commands(tmp_path, monkeypatch, scheme):
 
 
 def test_main_passes_mistakes_on(tmp_path):
-    """To the script that reports them. The folder finds common/, whatever is on Python's path."""
+    """To the script that reports them. main.py finds common/, whatever is on Python's path."""
     for given, words in (
         (["--job_name=master"], ("--job_name", "master")),
         (["--job_name=worker", "--scheme=none"], ("--scheme", "'none'")),

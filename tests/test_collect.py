@@ -86,7 +86,7 @@ def test_parts_of_a_run_by_hand(tmp_path):
      pytest.param("HogWild", ("--threads", 3), marks=pytest.mark.slow("threads"))],
 )  # fmt: skip
 def test_a_run_of_run_sh(run, example, flags):
-    """It gets the same table and summary, even if the summary is rebuilt."""
+    """Rebuilding its results gives the same table and summary."""
     finished = run(example, "--steps", 60, *flags)
     text = (finished.results / "summary.json").read_text()
     (finished.results / "curves.png").unlink()
@@ -126,9 +126,9 @@ def test_folders_that_do_not_fit(tmp_path):
     assert f"{empty} holds no part of a run" in refused(a, empty)
     assert "the part of worker 1 is missing" in refused(a)
     assert "the part of worker 0 is missing" in refused(b)
-    assert f"{a} has no parameters.npz: worker 0 has not finished" in refused(a, b)
+    assert f"{a} has no parameters.npz, since worker 0 has not finished" in refused(a, b)
     assert "required: FOLDER" in refused()
-    assert "unknown flag --all" in refused(a, "--all")
+    assert "unknown argument --all" in refused(a, "--all")
     again = part(tmp_path / "again", started=11.0)
     assert f"{a} and {again} both hold the part of worker 0" in refused(a, b, again)
     (empty / "task-ps-0.json").write_text('{"job": "ps"}')

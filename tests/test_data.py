@@ -91,7 +91,7 @@ def class_counts(labels, workers: int) -> np.ndarray:
 
 
 def test_eight_shards_of_the_digits_hold_about_as_many_of_each_class():
-    """Random shards of 1,437 examples: 18 of each class in a shard, give or take 4."""
+    """1,437 examples in random order: 18 of each class in a shard, give or take 4."""
     shards = [data.load(flags(), "train", k, 8)[1] for k in range(8)]
     counts = np.stack([np.bincount(labels, minlength=10) for labels in shards])
     expected = counts.sum(axis=0) / 8
@@ -532,7 +532,7 @@ def test_a_task_started_by_hand_fetches_the_data_itself(server):
         ("other content", ("is not the expected file", "MD5", "--data_url")),
         ("too long", ("is not the expected file", "larger than", "bytes", "--data_url")),
         ("empty", ("is not the expected file", "--data_url")),
-        ("cut off", ("stopped after 20 of 1000 bytes", "run again")),
+        ("cut off", ("stopped after 20 of 1,000 bytes", "run again")),
         ("404", ("cannot download", "Not Found", "--data_url", "--data digits")),
     ],
 )
@@ -577,7 +577,9 @@ def test_a_download_resumes_where_it_broke_off(server, tmp_path, capsys, continu
     server.bodies[path], server.lengths[path] = good[:7000], len(good)
     with pytest.raises(SystemExit):
         prepare.fetch(flags("--data", "cifar10"))
-    one_sentence(capsys.readouterr().err, f"stopped after 7000 of {len(good)} bytes", "to resume")
+    one_sentence(
+        capsys.readouterr().err, f"stopped after 7,000 of {len(good):,} bytes", "to resume"
+    )
     server.bodies[path], server.continues, server.sent = good, continues, 0
     prepare.fetch(flags("--data", "cifar10"))
     assert server.sent == len(good) - (7000 if continues else 0)

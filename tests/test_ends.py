@@ -1,4 +1,4 @@
-"""The end of a run and its folder: losses at the last moment, leftovers, and what is kept."""
+"""The end of a run and its folder: tasks lost at the last moment, leftovers, and what is kept."""
 
 import json
 import os
@@ -83,7 +83,7 @@ def test_a_ps_lost_after_the_loop(run, tmp_path, example):
 
 def test_a_folder_is_used_again(start, run):
     """An interrupted run continues in its folder; what is there stays, and is shown only once.
-    The folder is refused while the run uses it, and without a checkpoint."""
+    The folder is refused while the run uses it."""
     process, where = start("HogWild", "--steps", ENDLESS)
     reach(where, 2000)
     second = run("HogWild", "--steps", 20, "--results", where, ok=False)
@@ -130,8 +130,8 @@ def test_other_files_are_safe(run, tmp_path):
     finished = run("HogWild", "--steps", 20, "--results", mine, ok=False)
     assert finished.code == 2
     (line,) = finished.output.splitlines()
-    assert line == (f"error: --results {mine} already holds summary.json, and no checkpoint to "
-                    "continue from: use another folder")  # fmt: skip
+    assert line == (f"error: --results {mine} already holds summary.json, but no run of "
+                    "run.sh with a checkpoint to continue from: use another folder")  # fmt: skip
     assert {path.name for path in mine.rglob("*.*")} == {"summary.json", "precious.log"}
     assert (mine / "summary.json").read_text() == "precious"
 
@@ -160,7 +160,7 @@ def test_a_suspended_ps_and_a_killed_guard(start):
 def test_checkpoints_hold_the_parameters_of_the_update_that_they_name(start):
     """With one ps that has one thread: exactly those, as a replay of the run shows."""
     flags = ["--model", "linear", "--batch_size", 0, "--learning_rate", 0.3, "--workers", 3]
-    flags += ["--steps", 3000, "--delay", "0:0.002,1:0.002,2:0.002"]  # so that it saves meanwhile
+    flags += ["--steps", 3000, "--delay", "0:0.002,1:0.002,2:0.002"]  # so that it saves midway
     process, where = start("HogWild", *flags)
     found = {}
 

@@ -1,6 +1,6 @@
 """What happens when something goes wrong: every failure is provoked for real.
 
-`test_faults.py` kills each task of HogWild, and every other example's tests kill some of its own.
+`test_faults.py` kills each task of HogWild; several other examples' tests kill some of theirs.
 """
 
 import os
@@ -33,7 +33,10 @@ def test_a_worker_that_dies_too_often(start):
     output, _ = process.communicate(timeout=seconds(30))
     assert process.returncode == 1
     last = output.rstrip().splitlines()[-1]
-    assert last == "error: worker 1 was killed by SIGKILL, and --max_restarts 0 is used up"
+    assert (
+        last
+        == "error: worker 1 was killed by SIGKILL, and --max_restarts 0 allows no more restarts"
+    )
     assert "[worker 1] step" in output.partition("worker-1.log ends with")[2]
     assert not (where / "summary.json").exists()
 
@@ -45,7 +48,7 @@ def test_stopping_the_launcher(start, tmp_path, how):
     temporary.mkdir()
     process, where = start("HogWild", "--steps", ENDLESS, TMPDIR=str(temporary))
     reach(where, 100)
-    assert any(temporary.rglob("*.py"))  # TensorFlow's, of functions that it has translated
+    assert any(temporary.rglob("*.py"))  # TensorFlow's, for functions that it has converted
     pids = processes()
     assert sum("worker.py" in command for command in pids.values()) == 2
     os.kill(process.pid, how)
@@ -87,7 +90,7 @@ def test_a_ps_that_never_comes_up(run, tmp_path):
     finished = run("HogWild", "--timeout", limit, root=root, ok=False)
     assert finished.code == 1
     last = finished.output.rstrip().splitlines()[-1]
-    assert last.startswith(f"error: timed out after {limit} s (--timeout): ps 0 never answered at")
+    assert last.startswith(f"error: timed out after {limit} s (--timeout): ps 0 does not answer at")
 
 
 def test_by_hand_a_missing_task_is_named(tmp_path):
@@ -137,7 +140,7 @@ def test_nan_is_seen_in_the_shortest_run(run):
     finished = run("Non-Distributed-Setup", "--steps", 10, "--learning_rate", 1e30, ok=False)
     assert finished.code == 2
     last = finished.output.rstrip().splitlines()[-1]
-    assert "is NaN: try a smaller --learning_rate than 1e+30" in last
+    assert "is NaN or infinite: try a smaller --learning_rate than 1e+30" in last
     assert not (finished.results / "parameters.npz").exists()
     assert not (finished.results / "summary.json").exists()
 

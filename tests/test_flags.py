@@ -27,7 +27,7 @@ ALONE = HOGWILD | {"workers": 1, "ps": 0}
 SHOWN_IN_WORDS = {  # defaults that depend on other things
     "data_url": "the data's publisher",
     "results": "results/<time>",
-    "checkpoint_dir": "in the results",
+    "checkpoint_dir": "in --results",
     "workers": "one per GPU, or 2 without a GPU",
     "moving_rate": "0.9 / workers",
     "learning_rates": "learning_rate / workers",
@@ -252,9 +252,9 @@ def test_an_unknown_key_becomes_a_flag_with_the_type_of_its_default():
         (["--dropout=-inf"], ("--dropout", "a number", "'-inf'")),
         (["--decays=1,-inf"], ("--decays", "a number", "'-inf'")),
         (["--widths", "1,2.5"], ("--widths", "a whole number", "'2.5'")),
-        (["--augment", "yes"], ("unknown flag yes",)),
+        (["--augment", "yes"], ("unknown argument yes",)),
         (["--augment=yes"], ("--augment",)),
-        (["--no-layers"], ("unknown flag --no-layers",)),
+        (["--no-layers"], ("unknown argument --no-layers",)),
     ],
 )
 def test_a_bad_value_of_an_own_flag_gives_a_one_line_error(capsys, given, words):
@@ -474,7 +474,10 @@ def test_flags_override_tf_config(task):
         (cluster_config("worker", -1), ("TF_CONFIG must look like", "negative")),
         (cluster_config("worker", 0, ps="p:1", worker=["a:1"]), ("TF_CONFIG", "ps is not a list")),
         (cluster_config("worker", 0, ps=[2222], worker=["a:1"]), ("TF_CONFIG", "ps is not a list")),
-        (cluster_config("worker", 0, worker=["a:1"]), ("TF_CONFIG", "ps and worker", "['worker']")),
+        (
+            cluster_config("worker", 0, worker=["a:1"]),
+            ("TF_CONFIG", "ps and worker", "{'worker': ['a:1']}"),
+        ),
         (cluster_config("worker", 0, ps=["p:1"]), ("TF_CONFIG", "ps and worker")),
         (cluster_config("worker", 0, ps=[], worker=["a:1"]), ("TF_CONFIG", "ps and worker")),
         (
@@ -510,7 +513,7 @@ def test_a_bad_tf_config(task, capsys, config, words):
         ("--job_name ps", ("the worker's", "start ps.py")),
         ("--job_name chief", ("--job_name", "'ps', 'worker'")),
         ("--delay 2:1", ("--delay 2", "the last worker is 1")),  # of the cluster, not of --workers
-        ("--nonsense", ("unknown flag --nonsense",)),
+        ("--nonsense", ("unknown argument --nonsense",)),
     ],
 )
 def test_a_bad_cluster_on_the_command_line(task, capsys, flags, words):

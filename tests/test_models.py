@@ -280,7 +280,7 @@ def test_cnn_refuses_what_is_not_an_image(dataset, capsys):
     assert error.count("\n") == 1
 
 
-# Pull and push. A server cannot be stopped, so the cluster runs in a separate process. That must
+# Pull and push. A server cannot be stopped, so the cluster runs in a separate process, which must
 # choose its network before it imports TensorFlow.
 
 CLUSTER = """
@@ -430,7 +430,7 @@ def test_a_push_to_one_place_puts_all_values_there(seen):
 
 
 def test_the_count_is_read_before_the_parameters():
-    """So an update in between is in w but not in the count, never vice versa."""
+    """So an update in between may be in w but not in the count, never vice versa."""
     with tf.Graph().as_default(), tf.device("/job:ps/task:0"):
         params = models.create(flags("--hidden", 3))
         global_step = tf.train.get_or_create_global_step()
@@ -448,7 +448,7 @@ def test_local_copies_belong_to_the_worker():
     with tf.Graph().as_default():
         with tf.device("/job:ps/task:0"):
             params = models.create(flags("--hidden", 3))
-            with pytest.raises(ValueError, match=r"copies\.local on a ps: .*task\.device"):
+            with pytest.raises(ValueError, match=r"copies\.local makes local .*task\.device"):
                 copies.local(params)
         with tf.device("/job:worker/task:1"):
             own = copies.local(params, 0.5)

@@ -144,7 +144,7 @@ def test_no_trial_is_lost_or_done_twice(start):
         return all(event and condition(k, event) for k, event in enumerate(latest))
 
     def kill(job, index) -> int:
-        """Kills a task amid both workers' trials; returns the current trial of worker `index`."""
+        """Kills a task while both workers are mid-trial; returns the trial of worker `index`."""
         middle = range(10, 40)
         assert eventually(lambda: both(lambda k, e: e["local_step"] % steps in middle), 60)
         os.kill(task_pid(where, job, index), signal.SIGKILL)
@@ -172,7 +172,7 @@ def test_no_trial_is_lost_or_done_twice(start):
 
 @pytest.mark.slow("a run that is stopped, and one that continues")
 def test_a_search_resumes_from_its_checkpoint(start, run, tmp_path):
-    """It does not repeat finished trials, even with another number of workers."""
+    """It does not repeat finished trials, even with a different number of workers."""
     where = tmp_path / "a[1]"  # TensorFlow would read it as a pattern
     flags = ["--search", "random", "--trials", 8, "--steps", 60, "--model", "linear"]
     flags += ["--results", where]
@@ -191,7 +191,7 @@ def test_a_search_resumes_from_its_checkpoint(start, run, tmp_path):
     other = run(FOLDER, *flags, "--seed", 1, ok=False)
     assert other.code == 2
     last = other.output.rstrip().splitlines()[-1]
-    assert last.endswith("is from another search: use another --checkpoint_dir")
+    assert last.endswith("is from another search: use a different --checkpoint_dir")
 
 
 @RUNS
@@ -259,7 +259,7 @@ def test_a_rate_that_diverges_is_a_result(run):
 def test_the_screen_shows_the_tasks_lines_and_the_progress_of_the_whole_run(
     tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr(results.atexit, "register", lambda at_end: None)  # not of this process
+    monkeypatch.setattr(results.atexit, "register", lambda at_end: None)  # not in this process
     options = argparse.Namespace(workers=1, steps=10, batch_size=32, plain=True, data="digits")
     options.results, options.checkpoint_dir = str(tmp_path), str(tmp_path / "checkpoints")
     shown = screen.Screen(Folder(options), options, "1 worker")
@@ -337,7 +337,7 @@ def test_random_trials_lie_within_the_range_and_begin_alike(trials):
             "--target_accuracy: leave it out, since the test set is used only once",
         ),
         ({"steps_per_execution": 5}, "--steps_per_execution: leave it out"),
-        ({"ps": 2}, "--ps 2: a search is kept on one ps"),
+        ({"ps": 2}, "--ps 2: must be 1, since one ps keeps the whole search"),
     ],
 )
 def test_a_mistake_ends_with_a_one_line_error(trials, capsys, changes, words):

@@ -84,7 +84,7 @@ def test_several_jobs_form_one_cluster(serve):
     for task in tasks:
         task.stdout.readline()
         assert " serves at " in task.stdout.readline()
-    seen = client(a, "ps/task:0")  # asked at worker 0, computed at the ps
+    seen = client(a, "ps/task:0")  # requested from worker 0, computed on the ps
     assert "on /job:ps/replica:0/task:0/device:CPU:0" in seen
     for name in ("ps/replica:0/task:0", "worker/replica:0/task:0", "worker/replica:0/task:1"):
         assert f"/job:{name}/device:CPU:0" in seen
@@ -105,15 +105,21 @@ ONE = "--cluster_spec=local|localhost:2222"
         ([], "--cluster_spec"),
         (["--cluster_spec=local", "--job_name=local"], "in quotes, not 'local'"),
         (["--cluster_spec=", "--job_name=local"], "'job|host:port;"),
-        (["--cluster_spec=local|localhost", "--job_name=local"], "'localhost' is not host:port"),
-        (["--cluster_spec=local|", "--job_name=local"], "'' is not host:port"),
-        (["--cluster_spec=a|h:1;h:99999", "--job_name=a"], "'h:99999' is not host:port"),
+        (
+            ["--cluster_spec=local|localhost", "--job_name=local"],
+            "'localhost' does not have the form",
+        ),
+        (["--cluster_spec=local|", "--job_name=local"], "'' does not have the form"),
+        (
+            ["--cluster_spec=a|h:1;h:99999", "--job_name=a"],
+            "'h:99999' does not have the form",
+        ),
         (["--cluster_spec=a|h:1,a|h:2", "--job_name=a"], "names the job a twice"),
         (["--cluster_spec=a|h:1,b|h:1", "--job_name=a"], "two tasks have the same address h:1"),
         ([ONE, "--job_name=ps"], "the cluster has the jobs local, not 'ps'"),
         ([ONE, "--job_name=local", "--task_index=1"], "there is no local 1; the last one is 0"),
         ([ONE, "--job_name=local", "--task_index=-1"], "--task_index: must be a whole number"),
-        ([ONE, "--job_name=local", "--port=1"], "unknown flag --port=1"),
+        ([ONE, "--job_name=local", "--port=1"], "unknown argument --port=1"),
     ],
 )
 def test_a_bad_command_line_gives_a_one_line_error(flags, words):

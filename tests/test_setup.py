@@ -1,4 +1,4 @@
-"""Set-up makes a .venv once, at first use; if it fails, it prints a one-line error.
+"""Set-up makes a .venv once, on first use; if it fails, it prints a one-line error.
 
 Small shell scripts replace Python, uv, pip and the disk, except in the last tests.
 """
@@ -185,7 +185,7 @@ def test_only_a_wrong_python(machine):
     ("uv", "called"), [("", "pip"), ("echo 'cannot reach it' >&2; exit 2", "uv pip")]
 )
 def test_pip_replaces_a_failing_uv(good, uv, called):
-    assert "uv cannot install the packages: trying pip." in good.works(uv=uv).stderr
+    assert "uv could not install the packages; trying pip." in good.works(uv=uv).stderr
     assert good.called == called
     assert good.works().stderr == ""
 
@@ -220,7 +220,7 @@ def test_both_fail(good, reason):
 def test_too_little_space_is_noticed_beforehand(good):
     line = "/dev/disk 9 9 2048000 99% /"
     good.has("df", f"#!/bin/sh\necho Filesystem\necho {line}\n")
-    good.fails("the disk is full", "make room for 3.5 GB")
+    good.fails("too little disk space", "3.5 GB free")
     assert good.called == ""
     good.has("df", f"#!/bin/sh\necho Filesystem\necho {line.replace('2048000', '3600000')}\n")
     good.works()
@@ -243,7 +243,7 @@ def test_no_write_permission(empty_venv):
 
 
 def begin(good, more: str, **options) -> subprocess.Popen:
-    """Starts a set-up, waits until uv has begun; uv then does `more`."""
+    """Starts a set-up and waits until uv has begun; uv then runs `more`."""
     begun = good.root / "begun"
     process = good.start(uv=f"touch '{begun}'; {more}", **options)
     assert eventually(begun.exists, 20)
@@ -292,7 +292,7 @@ def test_outdated_or_moved_or_without_its_python(good, tmp_path):
     (good.venv / "bin/python").unlink()
     (good.venv / "bin/python").symlink_to("/nowhere/python3.12")
     is_made_anew(good)
-    # As if /usr/bin/python3 is upgraded: the new one looks for packages in another folder.
+    # As if /usr/bin/python3 had been upgraded: the new one looks for packages in another folder.
     (good.venv / "bin/python").write_text(PYTHON.replace("3.12.1", "3.13.0"))
     is_made_anew(good)
 
@@ -346,20 +346,20 @@ def test_the_environments_python_is_used_unchanged(good):
     done = good.run(more={"PYTHON": "empty"})
     assert done.returncode == 2
     assert re.fullmatch(
-        r"error: PYTHON=\S+ lacks numpy: install common/requirements.txt there, or leave PYTHON "
-        r"unset\n",
+        r"error: PYTHON=\S+ lacks numpy: install the packages of common/requirements.txt there, "
+        r"or unset PYTHON\n",
         done.stderr,
     )
     done = good.run(more={"PYTHON": "nobodys"})
     assert (done.returncode, done.stderr) == (
         2,
-        "error: PYTHON=nobodys: there is no such program, or you may not execute it\n",
+        "error: PYTHON=nobodys is not a program that you can run: correct it, or unset PYTHON\n",
     )
 
 
 @pytest.fixture
 def other(tmp_path):
-    """A folder with another package of the name `common`."""
+    """A folder with another package named `common`."""
     (tmp_path / "other/common").mkdir(parents=True)
     (tmp_path / "other/common/__init__.py").write_text("raise SystemExit('another common')")
     return str(tmp_path / "other")

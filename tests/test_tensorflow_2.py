@@ -21,7 +21,7 @@ STEPS = 40
 
 
 def after_rounds(finished, steps: int = STEPS) -> np.ndarray:
-    """The parameters after so many updates by all workers, from the formula."""
+    """The parameters after `steps` updates by all workers, from the formula."""
     scheme, w = SynchronousSGD(finished.summary["flags"], np.zeros(650)), np.zeros(650)
     for _ in range(steps):
         w = scheme.round(w)
@@ -62,16 +62,16 @@ def test_parameter_server_is_hogwild(run):
 
 
 def test_a_synchronous_strategy_matches_the_formula(run):
-    """As the others do, by the next test and the replay of Synchronous-SGD."""
+    """The next test and the replay of Synchronous-SGD show the same for the others."""
     finished = run(HERE, *FULL, "--strategy", "mirrored", "--workers", 3, "--steps", STEPS)
     assert distance(flat(finished), after_rounds(finished)) < EXACT
     assert_once_each(finished, STEPS)
     assert [task["job"] for task in finished.summary["tasks"]] == ["worker"] * 3
 
 
-@pytest.mark.slow("runs of four examples")
+@pytest.mark.slow("four runs")
 def test_synchronous_strategies_are_synchronous_sgd(run):
-    """With the same mini-batches from the same seed; also if a call makes several steps, and the
+    """With the same mini-batches from the same seed, even if a call makes several steps and the
     last call fewer."""
     flags = ("--workers", 2, "--learning_rate", 0.3, "--steps", STEPS, "--steps_per_execution", 15)
     expected = flat(run("Synchronous-SGD", *flags))
@@ -117,7 +117,7 @@ def test_nan_gives_a_one_line_error(run):
     finished = run(HERE, "--learning_rate", 1e30, ok=False)
     assert finished.code == 2
     last = finished.output.rstrip().splitlines()[-1]
-    assert "is NaN: try a smaller --learning_rate than 1e+30" in last
+    assert "is NaN or infinite: try a smaller --learning_rate than 1e+30" in last
     assert not (finished.results / "summary.json").exists()
 
 
@@ -128,7 +128,7 @@ def test_nan_gives_a_one_line_error(run):
         (("--strategy", "mirrored", "--ps", 1), "--ps: this example runs in one process"),
         (("--strategy", "multi_worker_mirrored", "--ps", 1),
          "--ps: this example has no parameter server"),
-        (("--window", 5), "unknown flag --window"),
+        (("--window", 5), "unknown argument --window"),
         (("--ps", 0), "--ps 0: this example needs a parameter server"),
     ],
 )  # fmt: skip
@@ -146,7 +146,7 @@ def test_a_checkpoint_of_an_example_with_sessions(run, default_run, tmp_path):
     finished = run(HERE, "--strategy", "mirrored", "--checkpoint_dir", folder, ok=False)
     assert finished.code == 2
     last = finished.output.rstrip().splitlines()[-1]
-    assert re.match(r"error: the checkpoint .* is from another model, .*: use another "
+    assert re.match(r"error: the checkpoint .* is from another model, .*: use a different "
                     r"--checkpoint_dir$", last)  # fmt: skip
 
 
@@ -158,8 +158,8 @@ def end_of(process, where) -> dict:
 
 @pytest.mark.slow("waits until killed tasks are back")
 def test_parameter_server_survives_the_loss_of_each_task(start):
-    """Worker, ps and chief are killed in turn. Only the ps takes steps along, at most 2 s of
-    them."""
+    """A worker, the ps and the chief are killed in turn. Only the ps's death undoes steps: those
+    of at most 2 s."""
     delay = seconds(0.01)
     flags = ["--steps", 1200, "--delay", f"0:{delay},1:{delay}"]
     process, where = start(HERE, *flags)
@@ -186,7 +186,7 @@ def test_multi_worker_mirrored_starts_again_when_a_worker_is_lost(start, index):
     assert summary["global_step"] == 1000
     assert [task["restarts"] for task in summary["tasks"]] == [index == 0, index == 1]
     log = (where / "logs" / f"worker-{1 - index}.log").read_text()
-    assert "lost another task" in log and "starts again, from the newest checkpoint" in log
+    assert "lost another task" in log and "is starting again from the newest checkpoint" in log
     again = [event["global_step"] for event in reach(where, 1000)]
     (back,) = [b for a, b in itertools.pairwise(again) if b <= a]  # they went back once, not to 0
     assert back > 1
@@ -201,4 +201,4 @@ def test_without_restarts_it_ends_with_a_one_line_error(start, strategy):
     output, _ = process.communicate(timeout=seconds(60))
     assert process.returncode in (1, 2)
     last = output.rstrip().splitlines()[-1]
-    assert last.startswith("error: ") and last.endswith("--max_restarts 0 is used up")
+    assert last.startswith("error: ") and last.endswith("--max_restarts 0 allows no more restarts")

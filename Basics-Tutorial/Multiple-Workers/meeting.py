@@ -1,4 +1,4 @@
-"""How the three notebooks find each other and show what they wait for.
+"""How the three notebooks find each other and show what they are waiting for.
 
 The first notebook chooses a free address for each role and writes all three to a file in a
 temporary folder named after the user. Each notebook locks its role's file while its kernel runs;
@@ -60,7 +60,7 @@ def _locked(role: str):
 
 
 def is_running(role: str) -> bool:
-    """Whether a running kernel has the role."""
+    """Whether a running kernel holds the role."""
     with _alone():
         return _is_locked(role)
 
@@ -82,7 +82,7 @@ def meet(role: str) -> dict[str, list[str]]:
             raise RuntimeError(f"{ROLES[role]} is already running in another kernel")
         file = folder() / "cluster.json"
         if not any(_is_locked(other) for other in ROLES if other != role) or not file.exists():
-            ps, *workers = notebook.free_addresses(3)  # the first, or the previous run is dead
+            ps, *workers = notebook.free_addresses(3)  # we are first, or the last run is dead
             file.write_text(json.dumps({"ps": [ps], "worker": workers}))
         _held[role] = lock
         return json.loads(file.read_text())

@@ -53,5 +53,5 @@ def image(example: tuple[int, ...]) -> tuple[int, int, int]:
         return (*example, 1)
     side = math.isqrt(math.prod(example))
     if side * side != math.prod(example):
-        fail(f"--model cnn needs images, but this data has examples of shape {list(example)}")
+        fail(f"--model cnn needs images, not examples of shape {list(example)}: use --model mlp")
     return side, side, 1

@@ -1,4 +1,4 @@
-"""scikit-learn's handwritten digits: 1,797 images of 8x8, part of the package."""
+"""scikit-learn's handwritten digits: 1,797 8x8 images that come with the package."""
 
 import importlib.util
 from pathlib import Path
@@ -11,8 +11,8 @@ SEED = 0  # for the order
 def load(flags, part: str) -> tuple[np.ndarray, np.ndarray]:
     """The digits, shuffled once with `SEED`; then every fifth example belongs to the test set.
 
-    In the published order the digits come in repeating sequences: the shards of eight workers,
-    every eighth example, would hold very different numbers of each class.
+    In the published order the digits come in repeating sequences: with eight workers, each taking
+    every eighth example, the shards would hold very different numbers of each class.
     """
     # The file behind scikit-learn's load_digits, whose import takes longer than training.
     folder = importlib.util.find_spec("sklearn").submodule_search_locations[0]

@@ -109,7 +109,7 @@ def _md5(path: Path) -> str:
 def _download(address: str, path: Path, md5: str, size: int, say) -> None:
     """Downloads one file of `size` bytes via `path.part`, which survives an interrupted transfer.
 
-    Reads at most one byte more, whatever the server sends.
+    Reads at most one byte more than `size`, whatever the server sends.
     """
     part = path.with_name(f"{path.name}.part")
     had = part.stat().st_size if part.exists() else 0
@@ -133,7 +133,8 @@ def _download(address: str, path: Path, md5: str, size: int, say) -> None:
         fail(f"{address} is not the expected file (it is larger than {size:,} bytes): use "
              "another source with --data_url")  # fmt: skip
     if wanted and got < wanted:
-        fail(f"{address} stopped after {got} of {wanted} bytes: run again to resume")
+        fail(f"the download of {address} stopped after {got:,} of {wanted:,} bytes: run again to "
+             "resume it")  # fmt: skip
     found = _md5(part)
     if found != md5:
         part.unlink()
@@ -150,7 +151,7 @@ def _open(address: str, had: int) -> http.client.HTTPResponse:
     try:
         answer = urllib.request.urlopen(rest, timeout=30)
     except urllib.error.HTTPError as error:
-        if error.code != 416:  # nothing follows them
+        if error.code != 416:  # 416: nothing follows the first `had` bytes
             raise
         return _open(address, 0)
     said = answer.headers.get("Content-Range", "")

@@ -47,6 +47,6 @@ def read(path: str) -> dict[str, np.ndarray]:
         fail(f"--data {path}: examples of x_train {arrays['x_train'].shape[1:]} and x_test "
              f"{arrays['x_test'].shape[1:]} differ in shape")  # fmt: skip
     if arrays["y_test"].max() > arrays["y_train"].max():
-        fail(f"--data {path}: y_test holds class {arrays['y_test'].max()}, but y_train ends at "
-             f"{arrays['y_train'].max()}")  # fmt: skip
+        fail(f"--data {path}: y_test has class {arrays['y_test'].max()}, but the highest class "
+             f"in y_train is {arrays['y_train'].max()}")  # fmt: skip
     return arrays

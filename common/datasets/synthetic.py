@@ -1,4 +1,4 @@
-"""Made-up images of MNIST's size."""
+"""Generated images of MNIST's size."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from common.datasets import KNOWN
 
 
 def load(flags, part: str) -> tuple[np.ndarray, np.ndarray]:
-    """Ten random prototypes in the unit cube; each example is halfway between one and noise."""
+    """Ten random prototypes in the unit cube; each example is halfway from one of them to noise."""
     (features,), classes, size = KNOWN["synthetic"]
     prototypes = np.random.default_rng(flags.seed).random((classes, features), np.float32)
     rng = np.random.default_rng([flags.seed, part == "test"])

@@ -32,7 +32,7 @@ def find(job: str, hosts: dict[str, list[str]], flags) -> tuple[str, int, dict[s
         host, _, port = address.rpartition(":")
         if not (host and port.isdigit() and 0 < int(port) < 65536):
             source = "TF_CONFIG" if said[key] is None else f"--{key}_hosts"
-            fail(f"{source}: {address!r} is not host:port")
+            fail(f"{source}: {address!r} does not have the form host:port")
         if address in [other for _, other in everyone[:k]]:
             fail(f"two tasks have the same address {address}: give each its own")
     if index >= len(hosts[name]):
@@ -44,8 +44,8 @@ def find(job: str, hosts: dict[str, list[str]], flags) -> tuple[str, int, dict[s
 def check(task, defaults: dict, parser, named: bool) -> None:
     """Checks the flags and the port; exits with a one-line error, or writes `task-JOB-INDEX.json`.
 
-    `named`: whether the command line names a results folder. Without one, a server without a
-    program writes no file.
+    `named`: whether the command line names a results folder. Without one, a bare server writes no
+    file.
     """
     mistakes.check(task.flags, defaults, parser)
     if task.hosts:

@@ -65,7 +65,8 @@ def read_parts(folders: list[Path]) -> dict[tuple[str, int], tuple[Path, dict]]:
                 together = (other["ended"] or started) >= started
                 together &= (ended or other["started"]) >= other["started"]
                 if same != [other["scheme"], other["hosts"], _common(other)] or not together:
-                    fail(f"{other_folder} and {folder} hold parts of different runs: name only one")
+                    fail(f"{other_folder} and {folder} hold parts of different runs: name the "
+                         "folders of only one run")  # fmt: skip
             parts.setdefault(who, (folder, part))
     return parts
 
@@ -75,7 +76,7 @@ def _common(part: dict) -> dict:
 
 
 def main() -> None:
-    """Runs the command. Exits with a one-line error and code 2 if arguments or files are wrong."""
+    """Runs the command; exits with a one-line error and code 2 on a bad argument or file."""
     how = {"prog": "python -m common.collect", "description": __doc__, "allow_abbrev": False}
     parser = Parser(**how, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", metavar="FOLDER", help="a task's --results")
@@ -102,13 +103,13 @@ def _by_launcher(folder: Path) -> tuple[str, dict, list[dict]]:
 def _by_hand(parts: dict) -> tuple[Path, tuple[str, dict, list[dict]]]:
     """Copies all files to the chief's folder; returns it, and the scheme, flags and tasks."""
     hosts = next(part["hosts"] for _, part in parts.values())
-    client = "chief" if "chief" in hosts else "worker"  # has a program, so it has results
+    client = "chief" if "chief" in hosts else "worker"  # trains, so it has results
     for k in range(len(hosts.get(client, [0]))):
         if (client, k) not in parts:
             fail(f"the part of {client} {k} is missing: name its results folder too")
     where, chief = parts[client, 0]
     if not (where / "parameters.npz").exists():
-        fail(f"{where} has no parameters.npz: {client} 0 has not finished: let it finish first")
+        fail(f"{where} has no parameters.npz, since {client} 0 has not finished: let it finish")
     for (job, k), (folder, _) in parts.items():
         for name in (f"task-{job}-{k}.json", f"events-worker-{k}.jsonl"):
             if folder != where and (folder / name).exists():

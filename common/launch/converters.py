@@ -24,7 +24,7 @@ def number(kind: type, wanted: str, good=lambda value: True):
 
 
 COUNT = number(int, "a whole number, 1 or more and below 2^31", lambda value: 1 <= value < 2**31)
-WHOLE = number(int, "a whole number, 0 or more", lambda value: value >= 0)
+WHOLE = number(int, "a whole number, 0 or more and below 2^53", lambda value: value >= 0)
 POSITIVE = number(float, "a number above 0", lambda value: value > 0)
 SHARE = number(float, "a number above 0, at most 1", lambda value: 0 < value <= 1)
 ZERO_TO_ONE = number(float, "0 or more and at most 1", lambda value: 0 <= value <= 1)

@@ -61,7 +61,7 @@ def packages(names: tuple[str, ...] = PACKAGES) -> str:
             version = importlib.metadata.version(name)
             found.append(f"{name} {version}")
             if not _tested(name).contains(version):
-                wrong.append(f"{name} is {version}, but {_tested(name)} was tested")
+                wrong.append(f"{name} is {version}, but tests ran with {name}{_tested(name)}")
         except importlib.metadata.PackageNotFoundError:
             wrong.append(f"{name} is missing")
     if wrong:
@@ -70,7 +70,7 @@ def packages(names: tuple[str, ...] = PACKAGES) -> str:
 
 
 def try_tensorflow() -> None:
-    """Prints JSON for each thing that works; starts two servers, since one uses no network."""
+    """Prints JSON for each thing that works; starts two servers, as one would use no network."""
     from common.launch import network
 
     private = network.choose("auto", lambda warning: None) == "private"
@@ -142,7 +142,7 @@ def ports() -> str:
 
 def proxies() -> str:
     names = [name for lower in PROXIES for name in (lower, lower.upper()) if os.environ.get(name)]
-    return f"{', '.join(names)} set: tasks unset them" if names else "no proxies are set"
+    return f"proxies (tasks unset them): {', '.join(names)}" if names else "no proxies are set"
 
 
 def isolation() -> str:
@@ -159,7 +159,7 @@ def isolation() -> str:
     ]
     cures.append("use a network that you trust, and start runs with --network host")
     risk = "anyone who reaches a run's servers on any interface can run code and read files as you"
-    raise Problem(f"this system allows no private network ({why}): {risk}", ", or ".join(cures))
+    raise Problem(f"this system allows no private networks ({why}): {risk}", ", or ".join(cures))
 
 
 def disk() -> str:

@@ -33,7 +33,7 @@ def job_of(script: Path) -> str:
 
 
 def is_alone(script: Path) -> bool:
-    """Whether one process has the whole program: all replicas, and no server."""
+    """Whether one process runs everything: all replicas, and no server."""
     return example_of(script)[0].get("ps", 1) == 0
 
 
@@ -58,7 +58,7 @@ def example_of(script: Path) -> tuple[dict, str]:
             except ValueError:
                 break
             return defaults, ast.get_docstring(tree) or ""
-    fail(f"{script} has no line DEFAULTS = {{...}} with literal values: copy it from an example")
+    fail(f"{script} has no DEFAULTS = {{...}} with literal values: copy one from another example")
 
 
 def same_defaults(shown: dict, script: Path) -> dict:
@@ -67,5 +67,6 @@ def same_defaults(shown: dict, script: Path) -> dict:
     words = {name for name, default in shown.items() if isinstance(default, tuple)}
     for name in sorted((shown.keys() | own.keys()) - {"workers", "ps", "threads"} - words):
         if shown.get(name) != own.get(name):
-            fail(f'{script}: DEFAULTS["{name}"] must be as in {main_script(script.parent).name}')
+            main = main_script(script.parent).name
+            fail(f'{script}: DEFAULTS["{name}"] must be the same as in {main}')
     return own

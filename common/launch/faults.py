@@ -58,5 +58,5 @@ def no_directory() -> str:
     try:
         os.getcwd()
     except FileNotFoundError:
-        return "the current directory was deleted: change to another one, and start again"
+        return "the current directory has been deleted: change to another one and start again"
     return ""

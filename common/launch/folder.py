@@ -26,8 +26,8 @@ class Folder:
         files = [path.name for path in self.path.glob("*") if not path.is_dir()]
         goes_on = any(checkpoints.glob("*.index")) and "launches.jsonl" in files
         if files and not goes_on:
-            fail(f"--results {self.path} already holds {min(files)}, and no checkpoint to "
-                 "continue from: use another folder")  # fmt: skip
+            fail(f"--results {self.path} already holds {min(files)}, but no run of run.sh with a "
+                 "checkpoint to continue from: use another folder")  # fmt: skip
         try:
             results.create(self.path / "logs")
             results.create(checkpoints, "--checkpoint_dir")

@@ -25,7 +25,7 @@ class Failed(Exception):
 
 
 def main(arguments: list[str]) -> int:
-    """Runs an example. Returns the exit code: 0 if all workers finished and all is written."""
+    """Runs an example. Returns the exit code: 0 if all workers finished, with all results."""
 
     def stop(number, frame):
         raise Stopped(signal.Signals(number))
@@ -153,11 +153,11 @@ class Run:
             how = f"{task.name} {describe_exit(task.exit_code)}"
             if task.exit_code > 0:
                 log = record.shown(task.log)
-                raise Failed(f"{how}; {log} ends with\n\n{task.last_lines()}", 1)
+                raise Failed(f"error: {how}; {log} ends with:\n\n{task.last_lines()}", 1)
             if task.restarts == self.options.max_restarts:
                 raise Failed(
-                    f"{record.shown(task.log)} ends with\n\n{task.last_lines()}\n\nerror: {how}, "
-                    f"and --max_restarts {self.options.max_restarts} is used up",
+                    f"{record.shown(task.log)} ends with:\n\n{task.last_lines()}\n\nerror: {how}, "
+                    f"and --max_restarts {self.options.max_restarts} allows no more restarts",
                     1,
                 )
             task.restarts += 1
@@ -174,7 +174,7 @@ class Run:
         for task, address in zip(self.tasks, self.hosts, strict=True):
             if len(self.tasks) > 1 and task.exit_code is None and not addresses.answers(address):
                 log = record.shown(task.log)
-                return f"{after} {task.name} never answered at {address}; see {log}"
+                return f"{after} {task.name} does not answer at {address}; see {log}"
         return f"{after} the run is not finished; give it more time, or see {record.shown(logs)}"
 
     def write(self) -> None:

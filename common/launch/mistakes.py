@@ -1,4 +1,4 @@
-"""Finds flags that are valid alone but do not fit the example, or each other."""
+"""Finds flags that are valid on their own but do not fit the example, or each other."""
 
 import argparse
 from pathlib import Path
@@ -22,7 +22,7 @@ def check(flags: argparse.Namespace, defaults: dict, parse: Parser) -> None:
             what = "has no parameter server" if ps is None else "runs in one process"
             parse.error(f"{flag}: this example {what}; leave it out")
     if defaults.get("workers", 2) == 1 and flags.workers != 1:
-        parse.error(f"--workers {flags.workers}: this example has one worker; HogWild has many")
+        parse.error(f"--workers {flags.workers}: this example has one worker; to use more: HogWild")
     if ps and flags.ps == 0:
         parse.error("--ps 0: this example needs a parameter server")
     if getattr(flags, "backup_workers", 0) >= flags.workers:

@@ -49,9 +49,9 @@ def _enter(mbit: float | None) -> None:
 
 
 def can_be_private(mbit: float | None = None) -> str:
-    """Tries it in a child process. Returns why it fails, or an empty string.
+    """Tries to enter a private network, in a child process. Returns why it fails, or "".
 
-    With `mbit`, tries a private network with a link of that many Mbit/s.
+    With `mbit`, the network's link is limited to that many Mbit/s.
     """
     if sys.platform != "linux":
         return "only Linux has network namespaces"
@@ -91,11 +91,11 @@ def choose(wanted: str, say: Callable[[str], None], mbit: float | None = None) -
         _enter(mbit)
         return "private"
     if mbit:
-        fail(f"--link_mbit {mbit:g}: this system allows no private network with such a link "
-             f"({why}); see python -m common.doctor")  # fmt: skip
+        fail(f"--link_mbit {mbit:g}: this system does not allow private networks with such a link "
+             f"({why}): run python -m common.doctor to see what to do")  # fmt: skip
     if wanted == "private":
-        fail(f"--network private: this system does not allow it ({why}); see python -m "
-             "common.doctor")  # fmt: skip
+        fail(f"--network private: this system does not allow it ({why}): run python -m "
+             "common.doctor to see what to do")  # fmt: skip
     say(f"warning: the servers of this run listen on all interfaces of this machine, without "
         f"authentication ({why}): run only on a network that you trust")  # fmt: skip
     return "host"
@@ -120,7 +120,7 @@ def free_ports(count: int, private: bool) -> list[int]:
         ports.append(port)
         if len(ports) == count:
             return ports
-    fail(f"fewer than {count} ports between 20000 and 32000 are free: start fewer tasks")
+    fail(f"cannot find {count} free ports between 20000 and 32000: start fewer tasks")
 
 
 def _has_ipv6() -> bool:

@@ -151,7 +151,7 @@ def staleness(axes, measured: dict) -> None:
     axes.bar(list(counts), [n / total for n in counts.values()], color=PS, width=0.7)
     axes.axvline(measured["mean"], color=ACCURACY, ls="--", label=f"mean {measured['mean']:.2f}")
     if measured["theory"]:
-        label = f"(n - 1) x share of the cycle: {measured['theory']:.2f}"
+        label = f"if evenly spread: {measured['theory']:.2f}"
         axes.axvline(measured["theory"], color=NETWORK, ls=":", label=label)
     axes.legend(**BELOW, ncols=2)
     axes.set_xlim(-0.6, max([1, *counts]) + 0.6)

@@ -30,8 +30,8 @@ def packages(folder: Path) -> None:
         for name in re.findall(r"^(?:import|from(?=.* import )) (\w+)", text, re.M):
             if not (folder / f"{name}.py").is_file() and importlib.util.find_spec(name) is None:
                 fail(
-                    f"{folder.name}/{script.name} needs {name}, which PYTHON={sys.executable} "
-                    "lacks: install common/requirements.txt there, or leave PYTHON unset"
+                    f"{folder.name}/{script.name} imports {name}, which PYTHON={sys.executable} "
+                    "lacks: install it there, or unset PYTHON if common/requirements.txt has it"
                 )
 
 
@@ -48,9 +48,9 @@ def machine(flags) -> None:
         there = min(there, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     needs = memory(flags)
     if needs > there:
-        fail(f"this run needs about {needs / 1e9:,.0f} GB of memory, and this machine has "
-             f"{there / 1e9:,.0f} GB: choose a smaller --workers, --ps, --threads, --hidden, "
-             "--batch_size or --steps_per_execution, or data with fewer classes")  # fmt: skip
+        fail(f"this run needs at least {needs / 1e9:,.0f} GB of memory, but this machine has "
+             f"{there / 1e9:,.0f} GB: lower --workers, --ps, --threads, --hidden, --batch_size "
+             "or --steps_per_execution, or use data with fewer classes")  # fmt: skip
 
 
 def memory(flags) -> float:

@@ -93,10 +93,10 @@ class Group:
     def __init__(self):
         self.exits: queue.Queue[tuple[Process, int]] = queue.Queue()
         self._started: set[Process] = set()
-        # For what tasks write beside their results, such as the Python that TensorFlow generates: a
-        # task that is killed cannot remove it.
+        # For what tasks write besides their results, such as Python code that TensorFlow generates:
+        # a killed task cannot remove it.
         self._temporary = ""
-        with contextlib.suppress(OSError):  # a full disk: the results will say so
+        with contextlib.suppress(OSError):  # a full disk: writing the results will report it
             self._temporary = tempfile.mkdtemp()
         self._guard = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _GUARD, self._temporary],

@@ -64,7 +64,7 @@ class Screen:
     def update(self, last: bool = False) -> None:
         """Reads new events and prints some; with `last`, prints each worker's last step as well.
 
-        Also prints what a task has for the screen: the lines of its log that begin with `> `.
+        Also prints what a task wants to show: the lines of its log that begin with `> `.
         """
         loss, total = None, self._options.steps
         for worker, tail in enumerate(self._tails):

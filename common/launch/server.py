@@ -36,7 +36,7 @@ def cluster_spec(text: str) -> dict[str, list[str]]:
     for address in everyone:
         host, _, port = address.rpartition(":")
         if not (host and re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 65536):
-            raise argparse.ArgumentTypeError(f"{address!r} is not host:port")
+            raise argparse.ArgumentTypeError(f"{address!r} does not have the form host:port")
         if everyone.count(address) > 1:
             raise argparse.ArgumentTypeError(f"two tasks have the same address {address}")
     return jobs

@@ -18,8 +18,8 @@ def parse(text: str, job: str, jobs: tuple[str, ...]) -> tuple[dict[str, list[st
             if not isinstance(value, list) or not all(isinstance(a, str) for a in value):
                 raise ValueError(f"{key} is not a list of addresses")
     except (ValueError, KeyError, TypeError) as error:
-        fail(f"TF_CONFIG must look like {{'cluster': {{'ps': [...], 'worker': [...]}}, 'task': "
-             f"{{'type': {job!r}, 'index': 0}}}} as JSON ({error!r})")  # fmt: skip
+        fail('TF_CONFIG must look like {"cluster": {"ps": [...], "worker": [...]}, "task": '
+             f'{{"type": "{job}", "index": 0}}}} as JSON ({error!r})')  # fmt: skip
     if name not in ("ps", "worker", "chief", "master"):
         fail(f"TF_CONFIG: the task type must be ps, worker or chief, not {name!r}")
     chief = cluster.pop("chief", cluster.pop("master", []))
@@ -32,5 +32,5 @@ def parse(text: str, job: str, jobs: tuple[str, ...]) -> tuple[dict[str, list[st
         cluster["worker"] = chief + cluster.get("worker", [])
     if set(cluster) != set(jobs) or not all(cluster.values()):
         wanted = " and ".join(jobs) + ("" if "chief" in jobs else " (or chief)")
-        fail(f"TF_CONFIG must name the jobs {wanted}, not {sorted(cluster)}")
+        fail(f"TF_CONFIG must give addresses for the jobs {wanted}, and no others, not {cluster}")
     return cluster, name, index

@@ -153,7 +153,8 @@ class Tasks:
             if ended:
                 break
             time.sleep(0.05)  # poll: a file does not announce that it has grown
-        raise TimeoutError(f"{name} did not reach {text or 'its end'!r}:\n{self.log(name)}")
+        what = f"print {text!r} in time, or ended first" if text else "end in time"
+        raise TimeoutError(f"{name} did not {what}:\n{self.log(name)}")
 
     def stop(self) -> None:
         """Ends all tasks that are still running; a second call does nothing."""
@@ -168,7 +169,7 @@ def show(file: str, start: str, end: str = "") -> None:
 def show_diff(a: str, b: str) -> None:
     """Displays the differences between two scripts, without comments."""
     if not (ROOT / a).exists():
-        print(f"{a} is missing: this folder was copied without its parent example")
+        print(f"{a} is missing: copy its folder too, to see the differences")
         return
     display(Markdown(quotes.diff(ROOT / a, ROOT / b, a, b)))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def code(path: Path) -> list[str]:
-    """A script's lines without comments, module docstring and blank lines."""
+    """A script's lines without comments, the module docstring or blank lines."""
     source = path.read_text(encoding="utf-8")
     lines = source.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -41,7 +41,7 @@ def lines(path: Path, start: str, end: str = "") -> str:
     text = path.read_text(encoding="utf-8").splitlines()
     firsts = [i for i, line in enumerate(text) if line.strip().startswith(start)]
     if len(firsts) != 1:
-        raise ValueError(f"{len(firsts)} lines of {path.name} begin with {start!r}, not one")
+        raise ValueError(f"{len(firsts)} lines of {path.name}, not exactly 1, start with {start!r}")
     for last in range(firsts[0] + 1, len(text) + 1):
         if last == len(text) and not end:
             break

@@ -92,8 +92,8 @@ def newest(directory: str) -> str | None:
                   f"{path.name}", flush=True)  # fmt: skip
         return str(path)
     if damaged:
-        fail(f"damaged checkpoint in {directory}: {', '.join(damaged)}, and there is no other: "
-             "use another --checkpoint_dir, or delete the damaged ones to start over")  # fmt: skip
+        fail(f"every checkpoint in {directory} is damaged ({', '.join(damaged)}): use another "
+             "--checkpoint_dir, or delete them to start over")  # fmt: skip
     return None
 
 

@@ -1,4 +1,4 @@
-"""The chief measures the global parameters on the test set."""
+"""The chief evaluates the global parameters on the test set."""
 
 import math
 import time
@@ -15,7 +15,7 @@ POINTS = 75  # about this many evaluations in a run; more in a long one
 
 
 class Evaluation(tf.train.SessionRunHook):
-    """Measures on a sample of the test set during training, and on the whole set at the end."""
+    """Evaluates on a sample of the test set during training, and on the whole set at the end."""
 
     @graphs.scope("evaluation")
     def __init__(
@@ -85,7 +85,7 @@ class Evaluation(tf.train.SessionRunHook):
         return found
 
     def finish(self, session: tf.Session, save: Callable[[tf.Session], None]) -> None:
-        """After the last update: measures on all of the test set, saves, writes parameters.npz."""
+        """After the last update: evaluates on the whole test set, saves, writes parameters.npz."""
         found, flags = self.measure(session), self._task.flags
         if not math.isfinite(found["test_loss"]):
             results.diverged(self._task, "the loss on the test set")

@@ -34,7 +34,7 @@ class Events:
         Args:
             global_step: which update of the global parameters it made, from 1.
             loss: of its mini-batch.
-            compute, pull, push: seconds that it took.
+            compute, pull, push: seconds that each took.
             pulled_at: how many updates had been made at its pull; default: all before its own.
             more: what only this example measures.
         """
@@ -50,7 +50,7 @@ class Events:
 
 
 def note_evaluation(folder: str, found: dict) -> None:
-    """Appends to `evaluations.jsonl` what the global parameters reached on the test set."""
+    """Appends the global parameters' test results to `evaluations.jsonl`."""
     with open(Path(folder) / "evaluations.jsonl", "a", encoding="utf-8") as file:
         file.write(json.dumps({"time": time.time()} | found) + "\n")
 

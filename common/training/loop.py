@@ -68,7 +68,7 @@ class Session:
             if not found and any(op in needed for step in self._steps for op in step.numbers):
                 raise ValueError(
                     f"sess.run({fetches}) takes the number of an update, or a token: run it with "
-                    "the step, as in sess.run([step, ...]), or that update never happens"
+                    "the step, as in sess.run([step, ...]); otherwise that update never happens"
                 )
             self._found[names] = found[0] if found else None
         return self._found[names]

@@ -3,8 +3,8 @@
 `pull` and `send` read a clock at each stage, and file the time under a tensor, where
 `session.training` finds it:
 
-    pulled_at   "read": on the ps, just before; "arrived": the values are on the worker
-    number      "computed": the values to push are ready; "counted": on the ps, just before
+    pulled_at   "read": on the ps, just before the read; "arrived": the values are on the worker
+    number      "computed": the values to push are ready; "counted": on the ps, before the count
     token       (synchronous schemes) all of these, and "asked": on the ps, before the wait for it
 """
 

@@ -31,11 +31,11 @@ class SessionCreator(tf.train.SessionCreator):
         if self._first and task.is_chief and count:
             what = f"continues at update {count} of {steps}"
             if count >= steps:
-                what = f"all {count} updates are already done: --steps {steps} leaves nothing to do"
+                what = f"all {count} updates are already done: raise --steps {steps} to continue"
             print(f"> [{task.name}] {what}", flush=True)
         elif not self._first and task.hosts:
-            print(f"> [{task.name}] lost a parameter server: continues at update {count}",
-                  flush=True)  # fmt: skip
+            what = "a worker or a ps" if "chief" in task.hosts else "a parameter server"
+            print(f"> [{task.name}] lost {what}: continues at update {count}", flush=True)
         self._first = False
         return session
 
@@ -58,11 +58,13 @@ class SessionCreator(tf.train.SessionCreator):
                     self._target, self._init, self._saver, config=config,
                     checkpoint_filename_with_path=newest,
                 )  # fmt: skip
-        try:
-            return manager.wait_for_session(self._target, config, task.flags.timeout)
-        except tf.errors.DeadlineExceededError:
-            fail(f"worker 0 (the chief) did not initialise the parameters within "
-                 f"{task.flags.timeout:g} s: start it, or see its log")  # fmt: skip
+        for seconds in (5, task.flags.timeout):
+            try:
+                return manager.wait_for_session(self._target, config, seconds)
+            except tf.errors.DeadlineExceededError:
+                print("waiting for worker 0 to initialise the parameters ...", flush=True)
+        fail(f"worker 0 (the chief) did not initialise the parameters within "
+             f"{task.flags.timeout:g} s: start it, or see its log")  # fmt: skip
 
     def connect(self) -> tf.Session:
         """A session on parameters that exist already."""

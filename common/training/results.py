@@ -50,7 +50,7 @@ def events_file(folder: str | Path, worker: int) -> Path:
 
 
 def open_events(flags, worker: int) -> TextIO:
-    """Opens a worker's events, to append whole lines. When this process ends, it sums them up."""
+    """Opens a worker's events to append lines; prints their summary when this process ends."""
     file = open(events_file(flags.results, worker), "a", buffering=1, encoding="utf-8")
     if not opened:
         atexit.register(lambda: importlib.import_module("common.training.closing").say(opened))
@@ -64,7 +64,7 @@ def line(worker: int, step: int, loss: float, staleness: int) -> str:
 
 
 def diverged(task, what: str) -> NoReturn:
-    """Exits with a one-line error: `what` is NaN."""
-    fail(f"{what} is NaN: try a smaller --learning_rate than "
-         f"{task.flags.learning_rate:g} (the more asynchronous workers, here {task.flags.workers}, "
-         "the smaller it must be)")  # fmt: skip
+    """Exits with a one-line error: the loss `what` is NaN or infinite."""
+    fail(f"{what} is NaN or infinite: try a smaller --learning_rate than "
+         f"{task.flags.learning_rate:g} (in asynchronous schemes, the more workers, here "
+         f"{task.flags.workers}, the smaller it must be)")  # fmt: skip

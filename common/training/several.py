@@ -2,7 +2,7 @@
 
 A call costs more than a small step: Python, a message that makes each ps start its part of the
 graph, another that cleans up. So this module copies the graph of a step and chains the copies: one
-call makes the same steps, one after another. Keras has the same option under the same name.
+call takes the same steps, one after another. Keras has the same option under the same name.
 """
 
 import tensorflow.compat.v1 as tf
@@ -34,7 +34,7 @@ def copies(
     here = [op for op in ops if not graphs.on_ps(op) and op.type != "Const"]
     there = [op for op in ops if graphs.on_ps(op)]
     inner = {one for op in here for one in graphs.behind(op)}
-    waits = [  # who waits, and for whose copies of the step before
+    waits = [  # operations that wait, and those whose previous copies they wait for
         (list(filter(_has_state, here)), [op for op in here if op not in inner]),
         (list(filter(_has_state, there)), [*step, *filter(graphs.on_ps, puts)]),
     ]

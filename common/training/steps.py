@@ -50,7 +50,7 @@ class Step:
         self._rows = [each.rows(task, f"worker-{k}") for k, each in enumerate(replicas, first)]
         puts = [rows.put for both in self._rows for rows in both]
         self.count = task.flags.steps_per_execution
-        # Runs a group of operations on several devices as its parts, which saves a message.
+        # Fetching the operations of a group on several devices, not the group, saves a message.
         parts = self.op.control_inputs if self.op.type == "NoOp" and not self.op.device else []
         parts = parts or [self.op]
         self.ends = [*parts, *puts]
@@ -159,7 +159,7 @@ def _rounded(key: str, value: float) -> float | None:
 
 
 class Notes(tf.train.SessionRunHook):
-    """Notes the steps that the monitored session makes with hooks."""
+    """Notes the steps that the monitored session takes with hooks."""
 
     def __init__(self, steps: list[Step]):
         self._steps = steps

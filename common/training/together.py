@@ -10,7 +10,7 @@ from common.gates import Gate
 
 
 class StartAndStop(tf.train.SessionRunHook):
-    """Start: each worker opens its own gate and waits at all the others. Stop: each worker reports
+    """Start: each worker opens its own gate and waits at all the other gates. Stop: each reports
     that its loop has ended; the chief waits for all, finishes the run, and lets them go. If a task
     restarts, it finds the gates open, or opens its own again on a restarted ps."""
 
