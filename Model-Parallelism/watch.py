@@ -7,6 +7,8 @@ from pathlib import Path
 
 import tensorflow.compat.v1 as tf
 
+from common.training import results
+
 TRACED = range(5, 10)  # the steps that Transfers traces; costs.py leaves them out
 ENDS = re.compile(r"from /job:(\w+)/\S*task:(\d+)/\S* to /job:(\w+)/\S*task:(\d+)/")
 
@@ -26,7 +28,7 @@ class Clocks(tf.train.SessionRunHook):
         self._names, self._clocks = list(clocks), list(clocks.values())
 
     def begin(self):
-        self._file = open(self._path, "a", buffering=1, encoding="utf-8")  # whole lines
+        self._file = results.append(self._path)
 
     def before_run(self, run_context):
         return tf.train.SessionRunArgs(self._clocks)

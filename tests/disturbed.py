@@ -179,11 +179,12 @@ class Run:
 
     def numbers(self) -> dict[str, Counter]:
         """How often each update's number occurs in the events and in `updates.jsonl`. A line that
-        cannot be read has the number None."""
+        cannot be read has the number None. Half a line at the end of a file, which a killed task
+        may leave, does not count: nobody reads it."""
         found = {"events": Counter(), "updates": Counter()}
         for name, counter in found.items():
             for path in self.results.glob(f"{name}*.jsonl"):
-                for line in path.read_text(errors="replace").splitlines():
+                for line in path.read_text(errors="replace").split("\n")[:-1]:
                     try:
                         counter[json.loads(line)["global_step"]] += 1
                     except ValueError:

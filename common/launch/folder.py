@@ -41,6 +41,8 @@ class Folder:
                 fail(f"another run is using {path}: wait until it ends, or use another folder")
             except OSError:  # the file system has no locks
                 pass
+        for path in self.path.glob("*.jsonl"):
+            results.append(path).close()
         with open(self.path / "launches.jsonl", "a", encoding="utf-8") as file:
             file.write(json.dumps({"time": time.time(), "flags": vars(options)}) + "\n")
         self._earlier = self._written()

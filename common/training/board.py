@@ -6,7 +6,7 @@ import tensorflow.compat.v1 as tf
 
 from common import datasets
 
-POINTS = 100  # per worker, at least; in a long run, one per second
+POINTS = 100  # of all workers together, about; in a long run, one per second
 
 
 def open_writer(flags, run: str) -> tf.summary.FileWriter:

@@ -51,7 +51,7 @@ class Events:
 
 def note_evaluation(folder: str, found: dict) -> None:
     """Appends the global parameters' test results to `evaluations.jsonl`."""
-    with open(Path(folder) / "evaluations.jsonl", "a", encoding="utf-8") as file:
+    with results.append(Path(folder) / "evaluations.jsonl") as file:
         file.write(json.dumps({"time": time.time()} | found) + "\n")
 
 

@@ -49,9 +49,17 @@ def events_file(folder: str | Path, worker: int) -> Path:
     return Path(folder) / f"events-worker-{worker}.jsonl"
 
 
+def append(path: Path) -> TextIO:
+    """Opens a .jsonl file to append lines; cuts off half a line, which a killed task may leave."""
+    file = open(path, "a+", buffering=1, encoding="utf-8")
+    file.seek(0)
+    file.seek(file.truncate(file.read().rfind("\n") + 1))  # JSON in ASCII: one byte a character
+    return file
+
+
 def open_events(flags, worker: int) -> TextIO:
     """Opens a worker's events to append lines; prints their summary when this process ends."""
-    file = open(events_file(flags.results, worker), "a", buffering=1, encoding="utf-8")
+    file = append(events_file(flags.results, worker))
     if not opened:
         atexit.register(lambda: importlib.import_module("common.training.closing").say(opened))
     opened.append((flags, worker, file.tell()))

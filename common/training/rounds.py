@@ -24,7 +24,7 @@ from pathlib import Path
 import tensorflow.compat.v1 as tf
 
 from common import copies
-from common.training import checks, graphs, measure
+from common.training import checks, graphs, measure, results
 
 
 class Rounds(tf.train.SessionRunHook):
@@ -143,7 +143,7 @@ class Rounds(tf.train.SessionRunHook):
             made = session.run(self._round)
             one = session.make_callable(self._ends)
             several = session.make_callable(self._several or self._ends)
-            with open(path, "a", encoding="utf-8") as file:
+            with results.append(path) as file:
                 self._note(file, session.run(self._read))  # left by a killed chief
                 while made < flags.steps and not coord.should_stop():
                     whole = flags.steps - made >= flags.steps_per_execution
@@ -166,4 +166,3 @@ class Rounds(tf.train.SessionRunHook):
             workers = [k for k, there in enumerate(who) if there]
             line = {"time": counted_at, "global_step": int(number) + 1, "workers": workers}
             file.write(json.dumps(line) + "\n")
-        file.flush()
