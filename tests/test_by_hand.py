@@ -1,5 +1,6 @@
 """ps.py and worker.py started by hand: in three terminals, and on three hosts."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -10,6 +11,8 @@ import sys
 import pytest
 from conftest import ROOT, environment
 from machine import seconds
+
+from common.launch import by_hand
 
 pytestmark = pytest.mark.slow("tests how runs start, not a scheme")
 
@@ -52,23 +55,37 @@ def test_three_terminals_with_the_default_ports(tmp_path):
     finish(tasks, tmp_path)
 
 
-@pytest.mark.parametrize("job", ["ps", "worker"])
-@pytest.mark.parametrize("shared", [False, True])
-def test_a_port_in_use(tmp_path, job, shared):
-    """Even if its server would share it, as TensorFlow's do."""
+@contextlib.contextmanager
+def taken(shared: bool):
+    """A port that another program uses, even if it would share it, as TensorFlow's servers do; and
+    what a task says about it."""
     with socket.socket() as other:
         if shared:
             other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         other.bind(("", 0))
         other.listen()
         port = other.getsockname()[1]
+        what = "in use: stop the program using it, or choose another port"
+        yield port, f"error: port {port} is {what}"
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_port_is_known_to_be_in_use(capsys, shared):
+    with taken(shared) as (port, sentence):
+        with pytest.raises(SystemExit) as ended:
+            by_hand.check_free(f"localhost:{port}")
+        assert (ended.value.code, capsys.readouterr().err) == (2, f"{sentence}\n")
+
+
+@pytest.mark.parametrize(("job", "shared"), [("ps", True), ("worker", False)])
+def test_a_port_in_use(tmp_path, job, shared):
+    """The task says so, and leaves no file."""
+    with taken(shared) as (port, sentence):
         task = start(job, 0, tmp_path, f"--{job}_hosts", f"localhost:{port}")
         output, _ = task.communicate(timeout=seconds(60))
     assert task.returncode == 2
     said = [line for line in output.splitlines() if not line.startswith(("WARNING: All", "I0"))]
-    assert said == [
-        f"error: port {port} is in use: stop the program using it, or choose another port"
-    ]
+    assert said == [sentence]
     assert not list(tmp_path.iterdir())
 
 

@@ -161,6 +161,8 @@ def test_a_task_that_fails_says_how_it_ended(tmp_path):
     done = subprocess.run([*map(str, command), "--ps_hosts", f"localhost:{port}"], env=env,
                           capture_output=True, text=True, timeout=seconds(60))  # fmt: skip
     assert done.returncode == 2
+    (line,) = [text for text in done.stderr.splitlines() if text.startswith("error:")]
+    assert f"ps 0 did not answer at localhost:{port} within 0.1 s" in line
     left = json.loads((tmp_path / "task-worker-0.json").read_text())
     assert left["exit_code"] == 2
     assert left["started"] < left["ended"]

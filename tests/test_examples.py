@@ -2,13 +2,12 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import sweep
-from conftest import ENDLESS, ROOT, environment, eventually, processes
+import tensorflow.compat.v1 as tf
+from conftest import ENDLESS, ROOT, eventually, processes, reach
 from machine import seconds
 
 from common.launch import addresses, gpus, network, record
@@ -129,36 +128,24 @@ def test_both_workers_contribute_to_a_short_run(run):
 
 
 @pytest.mark.slow("a run and a client")
-def test_parameters_live_on_the_ps_and_are_shared(start):
+def test_parameters_live_on_the_ps_and_are_shared(start, monkeypatch):
     """A client that knows only the variables' names finds them on the ps, and sees them change."""
-    process, where = start("HogWild", "--steps", ENDLESS, "--network", "host")
-    assert eventually(lambda: list(where.glob("events-worker-1.jsonl")), 60)
-    assert eventually(lambda: (where / "events-worker-1.jsonl").stat().st_size > 0, 60)
+    monkeypatch.setenv("no_proxy", "localhost")  # gRPC would use a proxy
+    process, where = start("HogWild", "--workers", 1, "--steps", ENDLESS, "--network", "host")
+    reach(where, 1)
     (command,) = {c for c in processes().values() if "ps.py" in c}
     (address,) = re.findall(r"--ps_hosts (\S+)", command)
-    client = f"""
-import json
-from common import cluster  # imports TensorFlow in half the time
-import tensorflow.compat.v1 as tf
-tf.disable_eager_execution()
-with tf.device("/job:ps/task:0"):
-    names = {{"weights_0": [64, 128], "biases_0": [128], "weights_1": [128, 10], "biases_1": [10]}}
-    variables = [tf.Variable(lambda s=s: tf.zeros(s), name=n) for n, s in names.items()]
-    step = tf.train.get_or_create_global_step()
-with tf.Session("grpc://{address}") as session:  # nothing is initialised here
-    a = session.run([step, *variables])
-    while session.run(step) < a[0] + 100:
-        pass
-    b = session.run([step, *variables])
-print(json.dumps([v.device for v in [step, *variables]]))
-print(json.dumps([float(abs(x - y).max()) for x, y in zip(a, b)]))
-"""
-    answer = subprocess.run([sys.executable, "-c", client], capture_output=True, text=True,
-                            timeout=seconds(60), env=environment(PYTHONPATH=str(ROOT)))  # fmt: skip
-    assert answer.returncode == 0, answer.stderr
-    devices, moved = (json.loads(line) for line in answer.stdout.splitlines()[-2:])
-    assert devices == ["/job:ps/task:0"] * 5
-    assert all(distance > 0 for distance in moved)
+    names = {"weights_0": [64, 128], "biases_0": [128], "weights_1": [128, 10], "biases_1": [10]}
+    with tf.Graph().as_default():
+        with tf.device("/job:ps/task:0"):
+            variables = [tf.Variable(lambda s=s: tf.zeros(s), name=n) for n, s in names.items()]
+            step = tf.train.get_or_create_global_step()
+        with tf.Session(f"grpc://{address}") as session:  # nothing is initialised here
+            before = session.run([step, *variables])
+            assert eventually(lambda: session.run(step) >= before[0] + 100, 60)
+            after = session.run([step, *variables])
+    assert [v.device for v in [step, *variables]] == ["/job:ps/task:0"] * 5
+    assert all(np.abs(b - a).max() > 0 for a, b in zip(before, after))
     process.terminate()
     output, _ = process.communicate(timeout=seconds(10))
     assert "warning: the servers of this run listen on all interfaces" in output
@@ -166,18 +153,17 @@ print(json.dumps([float(abs(x - y).max()) for x, y in zip(a, b)]))
 
 @pytest.mark.slow("a run that sleeps")
 def test_a_straggler_is_slow_and_its_gradients_are_stale(run):
+    """When worker 0 has reached the target accuracy, both stop."""
     delay = seconds(0.05)
-    finished = run("HogWild", "--steps", 400, "--delay", f"1:{delay}")
+    target = ["--steps", 100000, "--target_accuracy", 0.95]
+    finished = run("HogWild", *target, "--delay", f"1:{delay}")
     slow, fast = finished.events(1), finished.events(0)
     assert len(slow) * 5 < len(fast)
-    assert np.mean([event["staleness"] for event in slow]) > 5
+    # Worker 1 learns of the stop up to half a second later; then nobody else pushes.
+    stale = [event["staleness"] for event in slow if event["time"] < fast[-1]["time"]]
+    assert np.mean(stale) > 5
     assert all(event["compute"] + event["pull"] >= delay for event in slow)
-
-
-@pytest.mark.slow("a separate run")
-def test_target_accuracy_stops_all_workers(run):
-    finished = run("HogWild", "--steps", 100000, "--target_accuracy", 0.95)
-    assert finished.summary["test_accuracy"] >= 0.94  # others still pushed afterwards
+    assert finished.summary["test_accuracy"] >= 0.94  # worker 1 still pushed afterwards
     assert finished.summary["global_step"] < 20000
 
 
@@ -200,9 +186,8 @@ def test_npz_and_cnn(run, tmp_path):
 @pytest.mark.slow("a separate run")
 @pytest.mark.skipif(bool(network.can_be_private()), reason=network.can_be_private())
 def test_a_private_run_cannot_be_reached(start):
-    process, where = start("HogWild", "--steps", ENDLESS, "--network", "private")
-    assert eventually(lambda: list(where.glob("events-worker-1.jsonl")), 60)
-    assert eventually(lambda: (where / "events-worker-1.jsonl").stat().st_size > 0, 60)
+    process, where = start("HogWild", "--workers", 1, "--steps", ENDLESS, "--network", "private")
+    reach(where, 1)
     (command,) = {c for c in processes().values() if "ps.py" in c}
     (address,) = re.findall(r"--ps_hosts (\S+)", command)
     assert not addresses.answers(address)

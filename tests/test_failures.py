@@ -19,26 +19,10 @@ from conftest import (
     eventually,
     processes,
     reach,
-    task_pid,
 )
 from machine import seconds
 
 pytestmark = pytest.mark.slow("runs that fail or are killed")
-
-
-def test_a_worker_that_dies_too_often(start):
-    process, where = start("HogWild", "--steps", ENDLESS, "--max_restarts", 0)
-    reach(where, 200)
-    os.kill(task_pid(where, "worker", 1), signal.SIGKILL)
-    output, _ = process.communicate(timeout=seconds(30))
-    assert process.returncode == 1
-    last = output.rstrip().splitlines()[-1]
-    assert (
-        last
-        == "error: worker 1 was killed by SIGKILL, and --max_restarts 0 allows no more restarts"
-    )
-    assert "[worker 1] step" in output.partition("worker-1.log ends with")[2]
-    assert not (where / "summary.json").exists()
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -86,39 +70,38 @@ def test_a_script_that_raises(run, tmp_path):
 
 def test_a_ps_that_never_comes_up(run, tmp_path):
     root = copy_example("HogWild", tmp_path / "mine", ps="import signal\nsignal.pause()\n")
-    limit = round(seconds(8))
-    finished = run("HogWild", "--timeout", limit, root=root, ok=False)
+    limit = round(seconds(3))
+    finished = run("HogWild", "--workers", 1, "--timeout", limit, root=root, ok=False)
     assert finished.code == 1
     last = finished.output.rstrip().splitlines()[-1]
     assert last.startswith(f"error: timed out after {limit} s (--timeout): ps 0 does not answer at")
 
 
-def test_by_hand_a_missing_task_is_named(tmp_path):
-    """In three clusters at the same time."""
+def test_by_hand_a_missing_worker_is_named(tmp_path):
+    """In two clusters at the same time. A missing ps: `test_collect.py`."""
     from common.launch import network
 
-    every_port, limit = iter(network.free_ports(9, private=False)), str(round(seconds(4)))
+    every_port, limit = iter(network.free_ports(6, private=False)), str(round(seconds(3)))
 
     def tasks(missing) -> list[subprocess.Popen]:
         ports = [next(every_port) for _ in range(3)]
         hosts = ["--ps_hosts", f"localhost:{ports[0]}"]
         hosts += ["--worker_hosts", f"localhost:{ports[1]},localhost:{ports[2]}"]
-        scripts = [("worker.py", 1 if missing == "worker 0" else 0), ("ps.py", 0)]
+        scripts = [("ps.py", 0), ("worker.py", 1 if missing == "worker 0" else 0)]
         return [
             subprocess.Popen(
                 [sys.executable, ROOT / "HogWild" / script, "--task_index", str(index), *hosts,
                  "--timeout", limit, "--results", str(tmp_path / f"{missing}-{script}")],
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(),
             )
-            for script, index in scripts[: 1 if missing == "ps 0" else 2]
+            for script, index in scripts
         ]  # fmt: skip
 
-    clusters = {missing: tasks(missing) for missing in ("ps 0", "worker 1", "worker 0")}
-    for missing, (worker, *ps) in clusters.items():
+    clusters = {missing: tasks(missing) for missing in ("worker 1", "worker 0")}
+    for missing, (ps, worker) in clusters.items():
         output, _ = worker.communicate(timeout=seconds(60))
-        for task in ps:
-            task.kill()
-            task.communicate()
+        ps.kill()
+        ps.communicate()
         assert worker.returncode == 2
         errors = [line for line in output.splitlines() if line.startswith("error:")]
         assert len(errors) == 1
@@ -146,7 +129,7 @@ def test_nan_is_seen_in_the_shortest_run(run):
 
 
 def test_threads_that_run_out_of_time(run):
-    limit = round(seconds(5))
+    limit = round(seconds(3))
     finished = run("HogWild", "--threads", 2, "--steps", ENDLESS, "--timeout", limit, ok=False)
     assert finished.code == 1
     last = finished.output.rstrip().splitlines()[-1]

@@ -295,15 +295,42 @@ def test_a_name_that_every_example_has_is_refused(capsys, name):
     assert_one_sentence(capsys.readouterr().err, f"every example has a --{name}", "another name")
 
 
+SESSION = "# 6. The monitored session"
+HOOK = """class Losses(tf.train.SessionRunHook):
+    def __init__(self):
+        self.seen = []
+
+    def before_run(self, run_context):
+        return tf.train.SessionRunArgs(loss)
+
+    def after_run(self, run_context, run_values):
+        self.seen.append(float(run_values.results))
+
+    def end(self, session):
+        with open(f"{flags.results}/hook-{task.index}", "w") as file:
+            print(self.seen, file=file)
+
+
+"""
+
+
 def with_own(to):
-    """A copy of HogWild with new flags, and other defaults for known ones."""
+    """A copy of HogWild with new flags, other defaults for known ones, and a hook."""
     source = (ROOT / "HogWild" / "worker.py").read_text()
     line = next(line for line in source.splitlines() if line.startswith("DEFAULTS = "))
     defaults = ast.literal_eval(line.partition(" = ")[2]) | OWN | {"batch_size": 16, "hidden": 8}
-    return copy_example("HogWild", to, worker=source.replace(line, f"DEFAULTS = {defaults!r}"))
+    for old, new in (
+        (line, f"DEFAULTS = {defaults!r}"),
+        (SESSION, HOOK + SESSION),
+        ("task, server, step, loss=loss,", "task, server, step, hooks=[Losses()], loss=loss,"),
+    ):
+        assert source.count(old) == 1, old
+        source = source.replace(old, new)
+    return copy_example("HogWild", to, worker=source)
 
 
-def test_own_flags_are_in_the_help_and_in_the_summary(run, tmp_path):
+def test_own_flags_and_hooks(run, tmp_path):
+    """The flags are in the help and in the summary. The hook sees every step."""
     root = with_own(tmp_path / "own")
     help = subprocess.run(["bash", str(root / "HogWild" / "run.sh"), "--help"], text=True,
                           capture_output=True, env=environment(COLUMNS="100"))  # fmt: skip
@@ -314,14 +341,20 @@ def test_own_flags_are_in_the_help_and_in_the_summary(run, tmp_path):
     }  # fmt: skip
     assert "--no-augment" in help.stdout
     assert (shown["batch_size"], shown["hidden"]) == (["16"], ["8"])
-    flags = ["--no-augment", "--dropout", "0.25", "--widths", "4,5", "--steps", 20]
-    finished = run("HogWild", *flags, root=root)
+    flags = ["--no-augment", "--dropout", "0.25", "--widths", "4,5", "--steps", 200]
+    # With the delay, a step is so long that both workers make many.
+    finished = run("HogWild", *flags, "--delay", "0:0.002,1:0.002", root=root)
     written = finished.summary["flags"]
     expected = OWN | {"augment": False, "dropout": 0.25, "widths": [4, 5]}
     assert {name: written[name] for name in OWN} == expected
     assert (written["batch_size"], written["hidden"]) == (16, 8)
-    assert finished.summary["examples"] == 20 * 16
+    assert finished.summary["examples"] == 200 * 16
     assert finished.parameters[0].shape == (64, 8)
+    for k in (0, 1):
+        seen = ast.literal_eval((finished.results / f"hook-{k}").read_text())
+        losses = [event["loss"] for event in finished.events(k)]
+        assert len(losses) > 10
+        assert seen == pytest.approx(losses, rel=1e-6)
 
 
 @pytest.fixture

@@ -144,37 +144,6 @@ def test_several_steps_in_a_call(run, tmp_path):
     assert seen["number"][0].startswith("ValueError: ")
 
 
-def test_a_hook_sees_every_step(run, tmp_path):
-    hook = """
-class Losses(tf.train.SessionRunHook):
-    def __init__(self):
-        self.seen = []
-
-    def before_run(self, run_context):
-        return tf.train.SessionRunArgs(loss)
-
-    def after_run(self, run_context, run_values):
-        self.seen.append(float(run_values.results))
-
-    def end(self, session):
-        with open(f"{flags.results}/hook-{task.index}", "w") as file:
-            print(self.seen, file=file)
-
-
-"""
-    root = changed(
-        "HogWild", tmp_path,
-        (SESSION, hook + SESSION),
-        ("task, server, step, loss=loss,", "task, server, step, hooks=[Losses()], loss=loss,"),
-    )  # fmt: skip
-    finished = run("HogWild", "--steps", 200, root=root)
-    for k in (0, 1):
-        seen = ast.literal_eval((finished.results / f"hook-{k}").read_text())
-        losses = [event["loss"] for event in finished.events(k)]
-        assert len(losses) > 10
-        assert seen == pytest.approx(losses, rel=1e-6)
-
-
 def test_a_token_is_not_taken_without_a_step(run, tmp_path):
     """In a synchronous scheme the loss is that of the token's parameters."""
     calls = """[("loss", loss), ("pair", [step, loss]), ("w", w), ("params", params[-1])]"""

@@ -1,14 +1,14 @@
 """Common properties and special cases of schemes: real runs against each other and NumPy.
 
 `test_replay.py` compares every example with its formula. All runs here use full batches and
-`linear`, so nothing is random. Tests share runs.
+`linear`, so nothing is random.
 """
 
 import json
 
 import numpy as np
 import pytest
-from conftest import ROOT, copy_example
+from conftest import ROOT
 from formulas import digits, gradient
 
 from common import flags
@@ -28,20 +28,13 @@ def flat(finished) -> np.ndarray:
     return np.concatenate([array.ravel() for array in finished.parameters])
 
 
-_RUNS: dict = {}
-
-
 @pytest.fixture
-def trained(run, tmp_path_factory):
-    """A complete run on full batches with `linear`; the same flags share one run."""
+def trained(run):
+    """A complete run on full batches with `linear`."""
 
     def _trained(example, *flags, steps=20, eta=0.3):
-        flags = [example, *map(str, flags), "--steps", str(steps), "--learning_rate", str(eta)]
-        if tuple(flags) not in _RUNS:
-            where = tmp_path_factory.mktemp("run")
-            fixed = ["--model", "linear", "--batch_size", 0, "--results", where]
-            _RUNS[tuple(flags)] = run(*flags, *fixed)
-        return _RUNS[tuple(flags)]
+        fixed = ["--model", "linear", "--batch_size", 0]
+        return run(example, *flags, *fixed, "--steps", steps, "--learning_rate", eta)
 
     return _trained
 
@@ -53,23 +46,22 @@ def assert_close(measured, expected, tolerance=1e-4):
     )
 
 
-@pytest.mark.parametrize("example", ["Non-Distributed-Setup", "Distributed-Setup", "HogWild"])
-def test_one_worker_is_gradient_descent(trained, example):
+def test_one_worker_is_gradient_descent(trained):
+    """In one process, or as the only worker or thread of HogWild: the same except for the order of
+    floating-point additions. test_replay.py shows it for Distributed-Setup."""
     steps, eta = 50, 0.5
-    finished = trained(example, "--workers", 1, steps=steps, eta=eta)
     g, w = gradient(), np.zeros(650)
     for _ in range(steps):
         w = w - eta * g(w)
-    assert_close(flat(finished), w, 1e-5)
-    assert finished.summary["examples"] == steps * 1437
-
-
-def test_one_worker_of_hogwild_is_one_process(trained):
-    """Except for the order of floating-point additions."""
-    alone = flat(trained("Non-Distributed-Setup", "--workers", 1, steps=50, eta=0.5))
-    assert_close(flat(trained("HogWild", "--workers", 1, steps=50, eta=0.5)), alone, 1e-6)
-    thread = trained("HogWild", "--threads", 1, steps=50, eta=0.5)
-    assert_close(flat(thread), alone, 1e-6)
+    ways = [("Non-Distributed-Setup", "--workers", 1), ("HogWild", "--workers", 1),
+            ("HogWild", "--threads", 1)]  # fmt: skip
+    alone, *others = [trained(*way, steps=steps, eta=eta) for way in ways]
+    assert_close(flat(alone), w, 1e-5)
+    for finished in others:
+        assert_close(flat(finished), w, 1e-5)
+        assert_close(flat(finished), flat(alone), 1e-6)
+    for finished in (alone, *others):
+        assert finished.summary["examples"] == steps * 1437
 
 
 def test_an_update_with_backups_is_the_mean_of_its_gradients(trained):
@@ -110,28 +102,3 @@ def test_without_moving_rate_elastic_workers_are_independent(trained):
             for _ in range(3):
                 last, w = w, w - 0.3 * g(w)
             assert event["loss"] == pytest.approx(loss_at(last, x[k::2], labels[k::2]), rel=1e-4)
-
-
-def test_an_elastic_exchange_conserves_the_sum(run, tmp_path):
-    """w + w~ is the same before and after; a copy of the example measures both."""
-    copy_example("AEASGD", tmp_path)
-    script = tmp_path / "AEASGD" / "worker.py"
-    source = script.read_text()
-    probe = """
-before = [a + b for a, b in zip(x, pulled)]
-with tf.control_dependencies([step]):
-    center, _ = copies.pull(params, global_step)
-after = [a - q + b for a, q, b in zip(x, e, center)]
-moved = tf.reduce_max([tf.reduce_max(tf.abs(q)) for q in e])
-apart = tf.reduce_max([tf.reduce_max(tf.abs(a - b)) for a, b in zip(before, after)])
-step = tf.print("moved", moved, "apart", apart, output_stream="file://" + flags.results + "/probe")
-
-# 6."""
-    assert source.count("\n# 6.") == 1
-    script.write_text(source.replace("\n# 6.", probe))
-    finished = run("AEASGD", "--workers", 1, "--steps", 20, root=tmp_path)
-    values = [line.split() for line in (finished.results / "probe").read_text().splitlines()]
-    moved, apart = ([float(line[i]) for line in values] for i in (1, 3))
-    assert len(values) == 20
-    assert max(moved) > 0.01
-    assert max(apart) < 1e-5

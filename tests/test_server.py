@@ -57,9 +57,16 @@ def client(address, job):
     return done.stdout
 
 
+def assert_it_ends(process, how: signal.Signals, address: str) -> None:
+    """Without a word, and nothing answers any more."""
+    process.send_signal(how)
+    assert process.communicate(timeout=seconds(10))[0] == ""  # no output
+    assert process.returncode == 0
+    assert eventually(lambda: not addresses.answers(address), 5)
+
+
 @pytest.mark.slow("starts servers and a client")
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_a_session_of_another_process_runs_on_it(serve, ending):
+def test_a_session_of_another_process_runs_on_it(serve):
     [port] = network.free_ports(1, private=False)
     process = serve(f"local|localhost:{port}", "local")
     said = [process.stdout.readline(), process.stdout.readline()]
@@ -70,10 +77,7 @@ def test_a_session_of_another_process_runs_on_it(serve, ending):
     seen = client(f"localhost:{port}", "local/task:0")
     assert "total 3" in seen
     assert "on /job:local/replica:0/task:0/device:CPU:0" in seen
-    process.send_signal(ending)
-    assert process.communicate(timeout=seconds(10))[0] == ""  # no output
-    assert process.returncode == 0
-    assert eventually(lambda: not addresses.answers(f"localhost:{port}"), 5)
+    assert_it_ends(process, signal.SIGINT, f"localhost:{port}")
 
 
 @pytest.mark.slow("starts servers and a client")
@@ -88,6 +92,8 @@ def test_several_jobs_form_one_cluster(serve):
     assert "on /job:ps/replica:0/task:0/device:CPU:0" in seen
     for name in ("ps/replica:0/task:0", "worker/replica:0/task:0", "worker/replica:0/task:1"):
         assert f"/job:{name}/device:CPU:0" in seen
+    for task, address in zip(tasks, (a, b, c)):
+        assert_it_ends(task, signal.SIGTERM, address)
 
 
 def test_the_specification_of_several_jobs():

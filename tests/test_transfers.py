@@ -12,7 +12,6 @@ import re
 import pytest
 from conftest import ROOT, copy_example
 
-SLOW = pytest.mark.slow("the same for another example")
 LOOP = "    while not sess.should_stop():"
 PROBE = """    if task.index == 0:
         sess.run(step)
@@ -50,13 +49,8 @@ def assert_one_transfer_each_way(finished, ps: int = 1) -> None:
     assert with_worker == expected
 
 
-@pytest.mark.parametrize(
-    ("example", "ps"),
-    [
-        pytest.param("Your-Own", 1, marks=SLOW),
-        pytest.param("DOWNPOUR", 2, marks=SLOW),
-    ],
-)
-def test_a_step_makes_one_transfer_each_way(run, tmp_path, example, ps):
-    root = probed(example, tmp_path / "mine")
-    assert_one_transfer_each_way(run(example, "--steps", 20, "--ps", ps, root=root), ps)
+@pytest.mark.slow("the same with two ps; for Your-Own, see its own tests")
+def test_a_step_makes_one_transfer_each_way(run, tmp_path):
+    root = probed("DOWNPOUR", tmp_path / "mine")
+    flags = ["--steps", 20, "--workers", 1, "--ps", 2]
+    assert_one_transfer_each_way(run("DOWNPOUR", *flags, root=root), 2)
