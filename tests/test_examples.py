@@ -159,7 +159,7 @@ def test_a_straggler_is_slow_and_its_gradients_are_stale(run):
     finished = run("HogWild", *target, "--delay", f"1:{delay}")
     slow, fast = finished.events(1), finished.events(0)
     assert len(slow) * 5 < len(fast)
-    # Worker 1 learns of the stop up to half a second later; then nobody else pushes.
+    # Worker 1 learns of the stop up to half a second later; then no other worker pushes.
     stale = [event["staleness"] for event in slow if event["time"] < fast[-1]["time"]]
     assert np.mean(stale) > 5
     assert all(event["compute"] + event["pull"] >= delay for event in slow)

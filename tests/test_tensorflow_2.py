@@ -80,8 +80,18 @@ def test_parameter_server_is_hogwild_and_another_strategy_continues(run, tmp_pat
     assert min(len(finished.events(k)) for k in range(3)) > 0
     assert distance(measured, explained) < min(0.01, distance(measured, fresh))
 
-    flags = ("--strategy", "central_storage", "--model", "linear", "--learning_rate", 0.3)
-    second = run(HERE, *flags, *folder, "--workers", 3, "--steps", 92, *SEVERAL)
+    second = run(
+        HERE,
+        "--strategy",
+        "central_storage",
+        *FULL,
+        *folder,
+        "--workers",
+        3,
+        "--steps",
+        92,
+        *SEVERAL,
+    )
     assert distance(flat(second), synchronous(second, finished.parameters, after=60)) < EXACT
     assert_once_each(second, 92, after=60)
 
@@ -90,13 +100,13 @@ def test_parameter_server_is_hogwild_and_another_strategy_continues(run, tmp_pat
     ("strategy", "workers", "flags"),
     [
         ("mirrored", 3, FULL),
-        pytest.param("multi_worker_mirrored", 2, ["--learning_rate", 0.3],
-                     marks=pytest.mark.slow("another strategy")),
+        pytest.param("multi_worker_mirrored", 2, FULL, marks=pytest.mark.slow("another strategy")),
+        pytest.param("mirrored", 2, ["--learning_rate", 0.3], marks=pytest.mark.slow("batches")),
     ],
 )  # fmt: skip
 def test_a_synchronous_strategy_matches_the_formula(run, strategy, workers, flags):
-    """On the same mini-batches as the other examples, from the same initial values, even if a call
-    makes several steps and the last call fewer. The previous test shows it for `central_storage`.
+    """Of synchronous SGD, on full batches and on the mini-batches that the other examples draw,
+    even if a call makes several steps and the last call fewer. `central_storage`: the test above.
     """
     finished = run(HERE, "--strategy", strategy, "--workers", workers, *flags,
                    "--steps", STEPS, *SEVERAL)  # fmt: skip
