@@ -64,10 +64,10 @@ def report(where: Path, killed: float) -> None:
         print(f"worker {k}", went_on if later else "began no more steps: the run had ended")
     made = summary["global_step"]
     if summary["flags"]["strategy"] == "parameter_server":
-        said = f"{made - STEPS} updates were applied twice"
+        said = f"updates applied twice: {made - STEPS}"
     else:
         numbers = [event["global_step"] for event in both[0]]
-        said = f"{len(numbers) - len(set(numbers))} updates were lost and redone"
+        said = f"updates lost and redone: {len(numbers) - len(set(numbers))}"
     print(f"--steps {STEPS}: global_step is {made}; {said}")
 
 

@@ -36,7 +36,7 @@ def check_updates(params: list[tf.Variable], step: tf.Operation, number: tf.Tens
                 f"{op.name} changes {name} without waiting for the number of the update: put it "
                 f"inside `{inside}`"
             )
-        astray = [o for o in needed([op]) & after if o.device != number.device and not on_ps(o)]
+        astray = [o for o in needed([op], after) if o.device != number.device and not on_ps(o)]
         if number.device and astray:
             raise ValueError(
                 f"{astray[0].name} is part of the update of {name}, but is not computed on the ps: "

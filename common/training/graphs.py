@@ -33,12 +33,14 @@ def behind(op: tf.Operation) -> list[tf.Operation]:
     return [*op.control_inputs, *(tensor.op for tensor in op.inputs)]
 
 
-def needed(ends: Iterable[tf.Operation]) -> set[tf.Operation]:
-    """All operations that run when `ends` run, including `ends`."""
+def needed(
+    ends: Iterable[tf.Operation], among: set[tf.Operation] | None = None
+) -> set[tf.Operation]:
+    """All operations that run when `ends` run, including them; `among` limits the search."""
     found, to_see = set(), list(ends)
     while to_see:
         op = to_see.pop()
-        if op not in found:
+        if op not in found and (among is None or op in among):
             found.add(op)
             to_see += behind(op)
     return found
