@@ -163,7 +163,9 @@ def test_a_straggler_is_slow_and_its_gradients_are_stale(run):
     stale = [event["staleness"] for event in slow if event["time"] < fast[-1]["time"]]
     assert np.mean(stale) > 5
     assert all(event["compute"] + event["pull"] >= delay for event in slow)
-    assert finished.summary["test_accuracy"] >= 0.94  # worker 1 still pushed afterwards
+    found = record.read_evaluations(finished.results)
+    assert max(each["test_accuracy"] for each in found[:-1]) >= 0.95
+    assert finished.summary["test_accuracy"] >= 0.9  # worker 1 still pushed after the target
     assert finished.summary["global_step"] < 20000
 
 
