@@ -8,6 +8,7 @@ A generated part stands between `<!-- KIND: ARGUMENT -->` and `<!-- end -->`:
     lines: FILE FROM   quotes the paragraph of FILE that begins with FROM; with FROM ... TO, all
                        lines up to one that begins with TO
     file: FILE         quotes a whole file
+    table: FILE WORDS  the first table under the heading WORDS of a Markdown file
     seconds: EXAMPLE   how long the quoted run of an example took, from the command to the last line
     sweep: EXAMPLE     accuracy by learning rate and workers, as sweep.py measured it
     searches: KIND     a table of what searches.py measured: seeds, speed or actors
@@ -64,6 +65,16 @@ def whole_file(file: str) -> str:
     """A file as a Markdown block."""
     kind = {".py": "python", ".sh": "bash"}.get(Path(file).suffix, "")
     return f"```{kind}\n{(ROOT / file).read_text(encoding='utf-8').rstrip()}\n```"
+
+
+def table(argument: str) -> str:
+    """The first table below a heading of a Markdown file, `table: FILE WORDS`."""
+    file, _, heading = argument.partition(" ")
+    text = (ROOT / file).read_text(encoding="utf-8")
+    found = re.search(rf"^#+ {re.escape(heading)}\n[^#|]*((\|.*\n)+)", text, re.M)
+    if not found:
+        raise ValueError(f"{file} has no table under the heading {heading!r}")
+    return found[1].rstrip()
 
 
 def seconds(example: str) -> str:
@@ -149,7 +160,7 @@ def output(command: str) -> str:
     return f"```console\n$ {command}\n{screen}\n```"
 
 
-FIXED = {"diff": diff, "lines": paragraph, "file": whole_file}
+FIXED = {"diff": diff, "lines": paragraph, "file": whole_file, "table": table}
 MEASURING = {"output": output}
 QUOTED = {"seconds": seconds, "benchmark": benchmark, "sweep": sweep,
           "searches": searches.table}  # fmt: skip

@@ -194,6 +194,15 @@ def test_a_chosen_folder_leaves_the_other_blocks_alone():
     assert refresh.refreshed(page, kinds, ["C"]) == page
 
 
+def test_a_quoted_table_is_the_one_below_its_heading(tmp_path, monkeypatch):
+    page = "# A\n\n| a |\n|---|\n| 1 |\n\n## B\n\nWords.\n\n| b |\n|---|\n| 2 |\n\n# C\n"
+    (tmp_path / "page.md").write_text(page)
+    monkeypatch.setattr(refresh, "ROOT", tmp_path)
+    assert refresh.table("page.md B") == "| b |\n|---|\n| 2 |"
+    with pytest.raises(ValueError, match="no table under the heading 'C'"):
+        refresh.table("page.md C")
+
+
 def test_every_module_of_common_is_listed():
     listed = set(re.findall(r"`([\w/]+\.py)`", text("common/README.md")))
     modules = {str(p.relative_to(ROOT / "common")) for p in (ROOT / "common").rglob("[!_]*.py")}
