@@ -93,7 +93,7 @@ left = {f"worker {k}": gates.Gate(f"left-{k}", task.device) for k in range(flags
 
 # 6. TensorFlow's monitored session initialises the parameters, or restores the newest checkpoint,
 # and saves one every second. When the gate opens, the actors may pull.
-events = [Events(flags, k) for k in range(flags.workers)]
+events = [Events(flags, k, every=1) for k in range(flags.workers)]
 tensorboard = tf.summary.FileWriter(f"{flags.results}/tensorboard/chief-0")
 patience = tf.RunOptions(timeout_in_ms=int(1000 * flags.timeout))
 with tf.train.MonitoredTrainingSession(
@@ -102,6 +102,8 @@ with tf.train.MonitoredTrainingSession(
     scaffold=tf.train.Scaffold(saver=checkpoints.saver(flags.checkpoint_dir)),
 ) as sess:  # fmt: skip
     made, mean = sess.run(so_far)
+    if made:
+        checkpoints.resumed(task, made)
     ready.open(sess)
     # 7. The loop. `not >=` is also true while the mean is NaN, before there are 100 episodes.
     while made < flags.steps and not mean >= flags.target_return:

@@ -41,6 +41,7 @@ class Search:
     def __init__(self, task, server: tf.train.Server, settings: list):
         """`settings` are the flags of each trial, in the same order in every worker."""
         self._task, self._server, self._session = task, server, None
+        self._lost = False  # the ps
         self._graph = tf.get_default_graph()  # train() makes another graph the default
         self._mine: dict[int, Result] = {}  # what this process has finished
         self._trial: int | None = None  # its current trial
@@ -143,7 +144,7 @@ class Search:
                 return what(self._session)
             except LOST:
                 print(f"{self._task.name} lost the ps; reconnecting", flush=True)
-                self._session = None
+                self._session, self._lost = None, True
 
     def _connect(self) -> None:
         """Opens a session, and restores on the ps everything that this worker knows."""
@@ -161,7 +162,10 @@ class Search:
         if self._trial is not None:
             session.run(self._take, {self._which: self._trial})
         self._ready[task.name].open(session)
-        self._session = session
+        if self._lost:
+            where = "the next trial" if self._trial is None else f"trial {self._trial}"
+            print(f"> [{task.name}] lost the ps: continues with {where}", flush=True)
+        self._session, self._lost = session, False
 
     def _write(self, session, trial: int) -> None:
         *row, arrays = self._mine[trial]
@@ -194,4 +198,6 @@ class Search:
                  "use a different --checkpoint_dir")  # fmt: skip
         self._saver.restore(session, newest)
         self._saved = int(newest.rpartition("-")[2])
-        print(f"{newest} has {self._saved} finished trials", flush=True)
+        trials = len(self._networks)
+        print(f"> [{self._task.name}] continues: {self._saved} of {trials} trials are finished",
+              flush=True)  # fmt: skip

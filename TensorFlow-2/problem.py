@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from common import data, fail, gates, models
 from common.launch import addresses
-from common.training import checkpoints, events, results
+from common.training import checkpoints, evaluation, events, results
 
 
 def batches(flags, train, worker) -> tf.data.Dataset:
@@ -63,19 +63,18 @@ class Record:
         self._task, self._params, self.global_step = task, params, global_step
         self._test = data.load(task.flags, "test")
         self._due, self._line = 0.0, 0.0
+        self._schedule = evaluation.Schedule(task.flags.steps)
         self._events = {k: events.Events(task.flags, k) for k in replicas}
-        self._manager = tf.train.CheckpointManager(
-            tf.train.Checkpoint(params=params, global_step=global_step),
-            task.flags.checkpoint_dir,
-            max_to_keep=2,
-        )
+        self._checkpoint = tf.train.Checkpoint(params=params, global_step=global_step)
         if newest := checkpoints.newest(task.flags.checkpoint_dir):
             try:
                 with checkpoints.no_pattern(newest) as path:
-                    self._manager.checkpoint.restore(path).assert_existing_objects_matched()
+                    self._checkpoint.read(path).assert_existing_objects_matched()
             except (ValueError, AssertionError):
                 fail(f"the checkpoint {newest} is from another model, or from an example "
                      "with sessions: use a different --checkpoint_dir")  # fmt: skip
+            if task.is_chief and (count := int(global_step.numpy())):
+                checkpoints.resumed(task, count)
 
     def note(self, replica, number, loss, began, pulled, computed, pushed, pulled_at=None) -> None:
         """Records a step.
@@ -100,20 +99,23 @@ class Record:
             self._line = pushed + 1
 
     def save_and_measure(self) -> bool:
-        """Once a second: saves a checkpoint, and evaluates on a sample of the test set.
+        """Saves a checkpoint once a second, and evaluates on a sample of the test set about 75
+        times in a run.
 
         Returns:
-            Whether `--target_accuracy` is reached; False if less than a second has passed.
+            Whether this evaluation has reached `--target_accuracy`; False without an evaluation.
         """
-        if time.time() < self._due:
+        if time.time() > self._due:
+            self._save()
+            self._due = time.time() + 1
+        if not self._schedule.is_due(int(self.global_step.numpy())):
             return False
-        self._manager.save(int(self.global_step.numpy()))
-        target = self._task.flags.target_accuracy
+        began, target = time.time(), self._task.flags.target_accuracy
         found = self._measure(sample=1000)
+        self._schedule.note(found["global_step"], time.time() - began)
         if target and found["test_accuracy"] >= target:
             found = self._measure()  # on the whole set, to be sure
         events.note_evaluation(self._task.flags.results, found)
-        self._due = time.time() + 1
         return bool(target) and found["test_accuracy"] >= target and found["global_step"] > 0
 
     def finish(self) -> None:
@@ -121,11 +123,18 @@ class Record:
         found, flags = self._measure(), self._task.flags
         if not math.isfinite(found["test_loss"]):
             results.diverged(self._task, "the loss on the test set")
-        self._manager.save(found["global_step"])
+        self._save()
         arrays = {param.name.partition(":")[0]: param.numpy() for param in self._params}
         events.finish(flags.results, arrays, **found)
         print(f"test accuracy {found['test_accuracy']:.2%} after {found['global_step']} updates; "
               f"results in {flags.results}", flush=True)  # fmt: skip
+
+    def _save(self) -> None:
+        """Names the checkpoint after the count in it: other updates may come while it is saved."""
+        path = f"{self._task.flags.checkpoint_dir}/{checkpoints.SAVING}"
+        with checkpoints.no_pattern(path) as plain:
+            self._checkpoint.write(plain)
+        checkpoints.complete(path, "global_step/.ATTRIBUTES/VARIABLE_VALUE")
 
     def _measure(self, sample: int | None = None) -> dict:
         x, labels = self._test
@@ -151,13 +160,13 @@ def start_again_after_a_loss(task) -> None:
             return sys.__excepthook__(kind, error, trace)
         said = str(error)
         said = said[max(0, said.find("Collective ops")) :]  # without the graph's traceback
-        print(f"{task.name} lost another task:\n{said}", flush=True)
-        restarts = int(os.environ.get("TASK_RESTARTS", 0)) + 1
+        print(f"> [{task.name}] lost another task\n{said}", flush=True)
+        restarts = int(os.environ.get("STARTED_AGAIN", 0)) + 1
         if restarts > task.flags.max_restarts:
             fail(f"{task.name} lost another task, and --max_restarts allows no more restarts")
         print(f"{task.name} is starting again from the newest checkpoint", flush=True)
-        os.environ["TASK_RESTARTS"] = str(restarts)
-        os.execv(sys.executable, [sys.executable, *sys.argv])
+        os.environ["STARTED_AGAIN"] = str(restarts)
+        os.execv(sys.executable, [sys.executable, *sys.argv, "--results", task.flags.results])
 
     sys.excepthook = hook
 

@@ -309,6 +309,7 @@ def test_killed_tasks_come_back(start):
     restarts = {f"{task['job']} {task['index']}": task["restarts"] for task in summary["tasks"]}
     assert restarts == {"worker 0": 0, "worker 1": 1, "chief 0": 1}
     assert "chief 0 was killed by SIGKILL: restarted (1 of 3)" in output
+    assert re.search(r"^\[chief 0\] continues at update \d+ of 300$", output, re.M)
     found = {e["global_step"] for e in events_of(where)}
     assert found == set(range(1, 301))  # none is missing; some may have been repeated
     for k in (0, 1):

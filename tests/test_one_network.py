@@ -158,6 +158,8 @@ def test_no_trial_is_lost_or_done_twice(start):
     assert process.returncode == 0, output
     summary = json.loads((where / "summary.json").read_text())
     assert [task["restarts"] for task in summary["tasks"]] == [1, 1, 1]
+    for k in (0, 1):
+        assert re.search(rf"^\[worker {k}\] lost the ps: continues with ", output, re.M)
     assert summary["global_step"] == count * steps
     rows = trials_of(where)
     assert finished_once(where, count) == {row["trial"]: row["worker"] for row in rows}
@@ -185,6 +187,8 @@ def test_a_search_resumes_from_its_checkpoint(start, run, tmp_path):
     before = len((where / "events-worker-0.jsonl").read_text().splitlines())
     finished = run(FOLDER, *flags, "--workers", 1)
     assert finished.summary["global_step"] == 8 * 30
+    assert re.search(r"^\[worker 0\] continues: [4-8] of 8 trials are finished$",
+                     finished.output, re.M)  # fmt: skip
     assert len({event["trial"] for event in finished.events(0)[before:]}) <= 4
     assert_the_results_hold(finished)
 
@@ -255,7 +259,7 @@ def test_the_screen_shows_the_tasks_lines_and_the_progress_of_the_whole_run(
     monkeypatch.setattr(results.atexit, "register", lambda at_end: None)  # not in this process
     options = argparse.Namespace(workers=1, steps=10, batch_size=32, plain=True, data="digits")
     options.results, options.checkpoint_dir = str(tmp_path), str(tmp_path / "checkpoints")
-    shown = screen.Screen(Folder(options), options, "1 worker")
+    shown = screen.Screen(Folder(options, "One-Network-per-Device"), options, "1 worker")
     events = Events(options, 0)
     events.note(25, 0.5, 0.001, total=50)
     log = tmp_path / "logs" / "worker-0.log"

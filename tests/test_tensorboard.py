@@ -25,20 +25,39 @@ def shown(folder) -> tuple[dict, list]:
     return scalars, graphs
 
 
-def expected(events: list[dict], examples: int) -> dict[str, float]:
+def expected(events: list[dict], batch: int) -> dict[str, float]:
     """The values of the point for these events, of which the first belongs to the point before."""
     before, *events = events
     seconds = events[-1]["time"] - before["time"]
     computing = sum(event["compute"] for event in events) / seconds
     communicating = sum(event["pull"] + event["push"] for event in events) / seconds
+    examples = sum(event.get("examples", batch) for event in events)
     return {
         "loss": np.mean([event["loss"] for event in events]),
         "staleness": np.mean([event["staleness"] for event in events]),
-        "examples_per_second": len(events) * examples / seconds,
+        "examples_per_second": examples / seconds,
         "time/computing": computing,
         "time/communicating": communicating,
         "time/waiting": max(0.0, 1 - computing - communicating),
     }
+
+
+def assert_points_are_means(finished, k: int, batch: int) -> list:
+    """The points of worker k cover all its events; returns the graphs."""
+    scalars, graphs = shown(finished.results / "tensorboard" / f"worker-{k}")
+    assert set(scalars) == set(TAGS)
+    at = [step for step, _ in scalars["loss"]]
+    assert at == sorted(set(at))
+    events = finished.events(k)
+    steps = [event["global_step"] for event in events]
+    assert at[-1] == steps[-1]
+    for first, last in itertools.pairwise(at):
+        part = events[steps.index(first) : steps.index(last) + 1]
+        for tag, value in expected(part, batch).items():
+            assert dict(scalars[tag])[last] == pytest.approx(value, rel=1e-4, abs=1e-4), tag
+    head = events[: steps.index(at[0]) + 1]
+    assert scalars["loss"][0][1] == pytest.approx(np.mean([e["loss"] for e in head]))
+    return graphs
 
 
 SLOW = pytest.mark.slow("another scheme")
@@ -54,7 +73,7 @@ def test_a_default_run(default_run, example, examples):
     everywhere = {path.parent for path in finished.results.rglob("events.out.tfevents.*")}
     assert everywhere == set(board.iterdir())  # no TensorBoard run without scalars
 
-    measured, graphs = shown(board / "test")
+    measured, _ = shown(board / "test")
     evaluations = record.read_evaluations(finished.results)
     assert set(measured) == {"test_accuracy", "test_loss"}
     # There were 57 to 76 in trials, and 52 beside three busy processes.
@@ -66,28 +85,33 @@ def test_a_default_run(default_run, example, examples):
         )
 
     for k in (0, 1):
-        scalars, graphs = shown(board / f"worker-{k}")
-        assert set(scalars) == set(TAGS)
-        at = [step for step, _ in scalars["loss"]]
-        assert len(at) >= 50
-        assert at == sorted(set(at))
-        events = finished.events(k)
-        steps = [event["global_step"] for event in events]
-        assert at[-1] == steps[-1]  # the points cover all events
-        for first, last in itertools.pairwise(at):
-            part = events[steps.index(first) : steps.index(last) + 1]
-            for tag, value in expected(part, examples).items():
-                assert dict(scalars[tag])[last] == pytest.approx(value, rel=1e-4, abs=1e-4), tag
-        head = events[: steps.index(at[0]) + 1]
-        assert scalars["loss"][0][1] == pytest.approx(np.mean([e["loss"] for e in head]))
-
-        (graph,) = graphs
+        (graph,) = assert_points_are_means(finished, k, examples)
+        assert len(shown(board / f"worker-{k}")[0]["loss"]) >= 50
         boxes = collections.Counter(node.name.partition("/")[0] for node in graph.node)
         assert {"data", "pull", "push", "GradientDescent", "events"} <= set(boxes)
         assert {"gradient", "while"} & set(boxes)  # a window's gradients are in its loop
         assert len(boxes) < len(graph.node) / 8
         alone = [name for name, count in boxes.items() if count == 1]
         assert len(alone) <= 8, alone
+
+
+@pytest.mark.parametrize("example", ["Actor-Learner", "One-Network-per-Device", "TensorFlow-2"])
+@pytest.mark.slow("complete runs")
+def test_a_default_run_with_its_own_loop(default_run, example):
+    finished = default_run(example)
+    runs = {path.name for path in (finished.results / "tensorboard").iterdir()}
+    assert runs - {"chief-0"} == {"worker-0", "worker-1", "test"}
+    points = 0
+    for k in (0, 1):
+        assert_points_are_means(finished, k, 32)
+        points += len(shown(finished.results / "tensorboard" / f"worker-{k}")[0]["loss"])
+    assert points >= 50
+    measured, _ = shown(finished.results / "tensorboard" / "test")
+    evaluations = record.read_evaluations(finished.results)
+    assert [step for step, _ in measured["test_accuracy"]] == [
+        found["global_step"] for found in evaluations
+    ]
+    assert example != "TensorFlow-2" or len(evaluations) >= 10  # of 75, on a slow machine
 
 
 def test_a_long_run_has_a_point_every_second(tmp_path):

@@ -11,7 +11,7 @@ import signal
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
-from conftest import initialise, kill_and_see_it_back, reach, task_pid
+from conftest import ROOT, initialise, kill_and_see_it_back, reach, task_pid
 from formulas import HogWild
 from machine import seconds
 from test_replay import EXACT, distance, flat, replayed
@@ -92,6 +92,7 @@ def test_parameter_server_is_hogwild_and_another_strategy_continues(run, tmp_pat
         92,
         *SEVERAL,
     )
+    assert "\n[worker 0] continues at update 60 of 92\n" in second.output
     assert distance(flat(second), synchronous(second, finished.parameters, after=60)) < EXACT
     assert_once_each(second, 92, after=60)
 
@@ -159,6 +160,22 @@ def test_mistakes_give_a_one_line_error(run, flags, sentence):
     assert line.startswith(f"error: {sentence}")
 
 
+def test_the_table_of_classes_is_complete():
+    """Of `tf.train`, `tf.summary`, and the hooks that the collection uses."""
+    page = (ROOT / "TensorFlow-2" / "README.md").read_text()
+    table = page.partition("## From sessions to strategies")[2].partition("\n## ")[0]
+    used = set()
+    for path in [*ROOT.glob("[!.]*/**/*.py"), *ROOT.glob("[!.]*/**/*.ipynb")]:
+        if path.relative_to(ROOT).parts[0] not in ("tests", HERE) and "results" not in path.parts:
+            text = path.read_text(encoding="utf-8")
+            used |= {*re.findall(r"\btf\.(?:train|summary)\.([A-Z]\w+)", text)}
+            used |= {*re.findall(r"\btf\.(CriticalSection|RunOptions|RunMetadata|GraphKeys)", text)}
+    assert {"Saver", "SessionRunHook", "AdamOptimizer", "CriticalSection"} <= used
+    family = {"SessionCreator": "ChiefSessionCreator", "FileWriterCache": "FileWriter"}
+    names = {"Optimizer" if n.endswith("Optimizer") else family.get(n, n) for n in used}
+    assert not [name for name in names if not re.search(rf"\b{name}`", table)]
+
+
 @pytest.mark.slow("two runs")
 def test_a_checkpoint_of_an_example_with_sessions(run, default_run, tmp_path):
     folder = tmp_path / "checkpoints"
@@ -189,6 +206,10 @@ def test_parameter_server_survives_the_loss_of_each_task(start):
     summary = end_of(process, where)
     assert 900 <= summary["global_step"] <= 910  # a step in flight may repeat
     assert summary["test_accuracy"] > 0.95
+    said = re.findall(r"^\[chief 0\] (.*)$", summary["output"], re.M)
+    assert said[0] == "lost another task"  # the ps; then the chief itself was killed
+    at = [int(text.split()[3]) for text in said[1:]]
+    assert said[1:] == [f"continues at update {count} of 900" for count in at] and len(at) == 2
     assert {task["job"]: task["restarts"] for task in summary["tasks"]} == {
         "ps": 1, "worker": 1, "chief": 1}  # fmt: skip
     later = [event for event in reach(where, 1) if event["time"] > killed["ps"]]
@@ -208,7 +229,7 @@ def test_multi_worker_mirrored_starts_again_when_a_worker_is_lost(start):
         before = len(log.read_text())
         kill_and_see_it_back(where, "worker", index)
         said = log.read_text()[before:]
-        assert "lost another task" in said
+        assert f"> [worker {1 - index}] lost another task" in said
         assert "is starting again from the newest checkpoint" in said
         last = reach(where, 1)[-1]["global_step"]
     summary = end_of(process, where)

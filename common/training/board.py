@@ -9,30 +9,31 @@ from common import datasets
 POINTS = 100  # of all workers together, about; in a long run, one per second
 
 
-def open_writer(flags, run: str) -> tf.summary.FileWriter:
+def open_writer(results: str, run: str) -> tf.summary.FileWriter:
     """This process's only writer for `run`, a TensorBoard run. It first writes the graph."""
-    return tf.summary.FileWriterCache.get(f"{flags.results}/tensorboard/{run}")
+    return tf.summary.FileWriterCache.get(f"{results}/tensorboard/{run}")
 
 
 def write(writer: tf.summary.FileWriter, scalars: Mapping[str, float], global_step: int) -> None:
     values = [tf.Summary.Value(tag=tag, simple_value=scalars[tag]) for tag in scalars]
     writer.add_summary(tf.Summary(value=values), global_step)
+    writer.flush()
 
 
 class Board:
     """The points of one worker, thread or tower; `common/README.md` describes them."""
 
-    def __init__(self, flags, worker: int):
-        self._flags, self._worker = flags, worker
-        batch = flags.batch_size or datasets.shard(flags, worker, flags.workers)
-        self._examples = batch * getattr(flags, "window", 1)  # per step
-        self._steps = max(1, flags.steps // POINTS)
+    def __init__(self, flags, worker: int, every: int | None = None):
+        self._flags, self._worker, known = flags, worker, datasets.is_known(flags)
+        batch = flags.batch_size or (known and datasets.shard(flags, worker, flags.workers))
+        self._examples = batch * getattr(flags, "window", 1)  # per step, if events do not say
+        self._steps = every or max(1, flags.steps // POINTS)  # updates by all workers per point
         self._events: list[dict] = []
         self._step, self._time = 0, float("inf")  # at the last point
 
-    def open(self) -> None:
+    def open(self, opened=open_writer) -> None:
         """Opens the writer. Call it once the graph is complete."""
-        self._writer = open_writer(self._flags, f"worker-{self._worker}")
+        self._writer = opened(self._flags.results, f"worker-{self._worker}")
 
     def note(self, events: list[dict], last: bool) -> None:
         """Adds events; `last`: no more will come."""
@@ -45,7 +46,6 @@ class Board:
                 self._point()
         if last and self._events:
             self._point()
-        self._writer.flush()
 
     def _point(self) -> None:
         events, self._events = self._events, []
@@ -53,10 +53,11 @@ class Board:
         seconds = max(1e-6, self._time - began)
         computing = sum(event["compute"] for event in events) / seconds
         communicating = sum(event["pull"] + event["push"] for event in events) / seconds
+        examples = sum(event.get("examples", self._examples) for event in events)
         scalars = {
             "loss": sum(event["loss"] for event in events) / len(events),
             "staleness": sum(event["staleness"] for event in events) / len(events),
-            "examples_per_second": len(events) * self._examples / seconds,
+            "examples_per_second": examples / seconds,
             "time/computing": computing,
             "time/communicating": communicating,
             "time/waiting": max(0.0, 1 - computing - communicating),

@@ -63,14 +63,29 @@ class Checkpoints(tf.train.SessionRunHook):
         began = time.monotonic()
         saved = self._saver.save(session, f"{self._directory}/{SAVING}", write_meta_graph=False,
                                  write_state=False)  # fmt: skip
-        with no_pattern(saved) as plain:
-            number = tf.train.load_variable(plain, "global_step")
-        path = Path(self._directory, f"model.ckpt-{number}")
-        for file in sorted(path.parent.glob(f"{SAVING}.*")):  # the data, then the index
-            file.replace(path.with_name(path.name + file.suffix))
-        _keep_two(path)
-        tf.train.update_checkpoint_state(self._directory, str(path))
+        complete(saved)
         self._due = time.monotonic() + max(1.0, 10 * (time.monotonic() - began))
+
+
+def complete(saved: str, count: str = "global_step") -> None:
+    """Names a checkpoint saved as `SAVING` after the `count` that it contains, keeps the two newest
+    in its folder, and tells TensorFlow."""
+    with no_pattern(saved) as plain:
+        number = tf.train.load_variable(plain, count)
+    path = Path(saved).with_name(f"model.ckpt-{number}")
+    for file in sorted(path.parent.glob(f"{SAVING}.*")):  # the data, then the index
+        file.replace(path.with_name(path.name + file.suffix))
+    _keep_two(path)
+    tf.train.update_checkpoint_state(str(path.parent), str(path))
+
+
+def resumed(task, count: int) -> None:
+    """Tells the screen where a run continues, after `count` updates."""
+    steps = task.flags.steps
+    what = f"continues at update {count} of {steps}"
+    if count >= steps:
+        what = f"all {count} updates are already done: raise --steps {steps} to continue"
+    print(f"> [{task.name}] {what}", flush=True)
 
 
 def newest(directory: str) -> str | None:

@@ -9,9 +9,29 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from common import copies, data
-from common.training import board, events, graphs, results
+from common.training import events, graphs, results
 
 POINTS = 75  # about this many evaluations in a run; more in a long one
+
+
+class Schedule:
+    """When to evaluate: about `POINTS` times, or every 2 s; at most a third of the time."""
+
+    def __init__(self, steps: int):
+        self._spacing = steps / POINTS
+        self._soon, self._due, self._next = 0.0, 0.0, 0.0
+
+    def is_due(self, step: int) -> bool:
+        now = time.time()
+        return now >= self._soon and (now >= self._due or step >= self._next)
+
+    def note(self, step: int, took: float) -> None:
+        """An evaluation after `step` updates, which took this many seconds, has just ended."""
+        if self._due == 0:
+            took = 0.0  # the first one includes set-up
+        self._soon = time.time() + 2 * took
+        self._due = time.time() + max(0.1, min(2.0, 50 * took), 10 * took)
+        self._next = (step // self._spacing + 1) * self._spacing  # however rarely anybody asks
 
 
 class Evaluation(tf.train.SessionRunHook):
@@ -40,24 +60,17 @@ class Evaluation(tf.train.SessionRunHook):
                 raise ValueError(f"evaluate must also return {' and '.join(sorted(missing))}")
             self._sums = {f"test_{name}": tf.reduce_sum(tf.cast(values, tf.float32))
                           for name, values in measured.items()}  # fmt: skip
-        self._soon, self._due, self._next, self._count = 0.0, 0.0, 0, count
-
-    def after_create_session(self, session, coord):
-        self._writer = board.open_writer(self._task.flags, "test")
+        self._schedule, self._count = Schedule(task.flags.steps), count
 
     def before_run(self, run_context):
         return tf.train.SessionRunArgs(self._count)
 
     def after_run(self, run_context, run_values):
-        began = time.time()
-        if began < self._soon or (began < self._due and run_values.results < self._next):
+        if not self._schedule.is_due(run_values.results):
             return
+        began = time.time()
         found = self.measure(run_context.session, sample=1000)
-        took = 0.0 if self._due == 0 else time.time() - began  # the first one includes set-up
-        self._soon = time.time() + 2 * took  # evaluations take at most a third of a run
-        self._due = time.time() + max(0.1, min(2.0, 50 * took), 10 * took)
-        spacing = self._task.flags.steps / POINTS
-        self._next = (found["global_step"] // spacing + 1) * spacing  # however rarely hooks look
+        self._schedule.note(found["global_step"], time.time() - began)
         target = self._task.flags.target_accuracy
         if target is not None and found["test_accuracy"] >= target and found["global_step"] > 0:
             found = self.measure(run_context.session)  # confirm it on the whole test set
@@ -79,9 +92,6 @@ class Evaluation(tf.train.SessionRunHook):
             for name, value in values.items():
                 found[name] += float(value) / len(labels)
         events.note_evaluation(self._task.flags.results, found)
-        scalars = {name: found[name] for name in self._sums}
-        board.write(self._writer, scalars, found["global_step"])
-        self._writer.flush()
         return found
 
     def finish(self, session: tf.Session, save: Callable[[tf.Session], None]) -> None:

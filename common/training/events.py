@@ -1,23 +1,30 @@
 """For a training loop without `session.training`: writes the same files in the same form."""
 
+import atexit
+import functools
 import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import tensorflow.compat.v1 as tf
 
-from common.training import results
+from common.training import board, results
 
 
 class Events:
-    """The events of one replica, one line per step; `common/README.md` describes the keys."""
+    """The events of one replica, one line per step, and its curves in TensorBoard;
+    `common/README.md` describes the keys."""
 
-    def __init__(self, flags, worker: int):
-        """In `flags.results`. A restarted task appends."""
+    def __init__(self, flags, worker: int, every: int | None = None):
+        """In `flags.results`. A restarted task appends. `every`: updates by all replicas per point
+        in TensorBoard; default: a hundredth of `--steps`."""
         results.create(flags.results)
         self._file = results.open_events(flags, worker)
-        self._local_step = 0
+        self._local_step, self._board = 0, board.Board(flags, worker, every)
+        self._board.open(_open_writer)
+        atexit.register(lambda: self._board.note([], last=True))
 
     def note(
         self,
@@ -47,12 +54,22 @@ class Events:
             "pull": pull, "compute": compute, "push": push, **more,
         }  # fmt: skip
         self._file.write(json.dumps(event) + "\n")
+        self._board.note([event], last=False)
 
 
 def note_evaluation(folder: str, found: dict) -> None:
-    """Appends the global parameters' test results to `evaluations.jsonl`."""
+    """Appends the global parameters' test results to `evaluations.jsonl`, and to TensorBoard."""
     with results.append(Path(folder) / "evaluations.jsonl") as file:
         file.write(json.dumps({"time": time.time()} | found) + "\n")
+    scalars = {name: value for name, value in found.items() if name.startswith("test_")}
+    board.write(_open_writer(folder, "test"), scalars, found["global_step"])
+
+
+@functools.cache
+def _open_writer(folder: str, run: str) -> tf.summary.FileWriter:
+    """Like `board.open_writer`, but without a graph: TensorFlow 2's eager mode has none."""
+    with tf.Graph().as_default():
+        return tf.summary.FileWriter(f"{folder}/tensorboard/{run}")
 
 
 def finish(folder: str | Path, arrays: Mapping[str, np.ndarray], global_step: int, **test) -> None:

@@ -27,12 +27,11 @@ class SessionCreator(tf.train.SessionCreator):
 
     def create_session(self) -> tf.Session:
         session, task = self._new_session(), self._task
-        count, steps = int(session.run(self._count)), task.flags.steps
+        count = int(session.run(self._count))
         if self._first and task.is_chief and count:
-            what = f"continues at update {count} of {steps}"
-            if count >= steps:
-                what = f"all {count} updates are already done: raise --steps {steps} to continue"
-            print(f"> [{task.name}] {what}", flush=True)
+            from common.training import checkpoints
+
+            checkpoints.resumed(task, count)
         elif not self._first and task.hosts:
             what = "a worker or a ps" if "chief" in task.hosts else "a parameter server"
             print(f"> [{task.name}] lost {what}: continues at update {count}", flush=True)
