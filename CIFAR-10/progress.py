@@ -24,7 +24,7 @@ def timed(next_batch):
 
 
 class Progress(tf.train.SessionRunHook):
-    """Prints a line after every `--log_frequency` updates by all workers."""
+    """Prints a line after every `--log_frequency` updates by all workers, and at the end."""
 
     def __init__(self, task, number: tf.Tensor, loss: tf.Tensor, waited: tf.Tensor):
         self._flags, self._name = task.flags, f"[{task.name}]"
@@ -43,14 +43,17 @@ class Progress(tf.train.SessionRunHook):
             self._first = self._last = self._newest = *now, 0, step
             return
         batches = self._newest[2] + self._flags.steps_per_execution
-        self._newest = *now, batches, step
+        self._newest, self._loss = (*now, batches, step), found["loss"]
         every = self._flags.log_frequency
         if step // every > self._last[3] // every:
-            spent = [new - old for new, old in zip(self._newest, self._last)][:3]
-            # run.sh shows lines that begin with "> " on the screen, without the "> ".
-            print(f"> {self._name} step {step}  loss {found['loss']:.4g}  {self._text(*spent)}",
-                  flush=True)  # fmt: skip
-            self._last = self._newest
+            self._print()
+
+    def _print(self) -> None:
+        spent = [new - old for new, old in zip(self._newest, self._last)][:3]
+        # run.sh shows lines that begin with "> " on the screen, without the "> ".
+        print(f"> {self._name} step {self._newest[3]}  loss {self._loss:.4g}  {self._text(*spent)}",
+              flush=True)  # fmt: skip
+        self._last = self._newest
 
     def _text(self, seconds: float, waited: float, batches: int) -> str:
         rate = batches / seconds
@@ -59,5 +62,7 @@ class Progress(tf.train.SessionRunHook):
 
     def end(self, session):
         if self._first and self._newest[2]:
+            if self._newest != self._last:
+                self._print()
             spent = [new - old for new, old in zip(self._newest, self._first)][:3]
             print(f"> {self._name} overall  {self._text(*spent)}", flush=True)

@@ -350,13 +350,14 @@ def test_the_wait_for_data_is_measured():
 
 
 def test_the_line_that_a_worker_prints(monkeypatch, capsys):
-    """It appears at every multiple of --log_frequency updates, and covers those since the last."""
+    """It appears at every multiple of --log_frequency updates and after the last one, and covers
+    those since the one before."""
     options = flags(batch_size=16, log_frequency=10)
     hook = progress.Progress(argparse.Namespace(flags=options, name="worker 1"), None, None, None)
     clock = iter(range(100, 200))
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))  # one second per step
     hook.after_create_session(None, None)
-    for number in range(0, 24, 3):  # every third update is this worker's: 1, 4, 7, 10, ...
+    for number in range(0, 30, 3):  # every third update is this worker's: 1, 4, 7, 10, ...
         values = {"number": number, "loss": 2.5, "waited": 0.1 * number / 3}
         hook.after_run(None, argparse.Namespace(results=values))
     hook.end(None)
@@ -364,6 +365,7 @@ def test_the_line_that_a_worker_prints(monkeypatch, capsys):
     assert capsys.readouterr().out.splitlines() == [
         f"> [worker 1] step 10  loss 2.5  {expected}",
         f"> [worker 1] step 22  loss 2.5  {expected}",
+        f"> [worker 1] step 28  loss 2.5  {expected}",
         f"> [worker 1] overall  {expected}",
     ]
 
@@ -539,7 +541,9 @@ def keeps_the_contract(finished, scheme) -> None:
         assert f"[worker {k}] overall" in finished.output
         steps = re.findall(rf"^\[worker {k}\] step (\d+) .*examples/sec", finished.output, re.M)
         tens = [int(step) // 10 for step in steps]
-        assert tens == sorted(set(tens)) and tens  # each multiple of --log_frequency, once
+        assert tens[-2:] == sorted(tens[-2:])  # the last line is the worker's last step
+        assert tens[:-1] == sorted(set(tens[:-1]))  # each multiple of --log_frequency, once
+        assert int(steps[-1]) == finished.events(k)[-1]["global_step"]
     tags = set()
     for path in (finished.results / "tensorboard").glob("*/events*"):
         for event in tf.train.summary_iterator(str(path)):

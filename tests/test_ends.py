@@ -1,9 +1,12 @@
 """The end of a run and its folder: tasks lost at the last moment, leftovers, and what is kept."""
 
+import fcntl
 import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 from types import SimpleNamespace
 
@@ -15,15 +18,18 @@ from conftest import (
     ENDLESS,
     ROOT,
     copy_example,
+    environment,
     eventually,
     processes,
     reach,
     task_pid,
 )
 from machine import seconds
-from test_replay import EXACT, distance
+from test_replay import EXACT
 
 from common.launch import processes as launched
+from common.launch.folder import Folder
+from common.training import results
 from common.training.results import events_file
 
 pytestmark = pytest.mark.slow("complete runs, some of them killed")
@@ -65,6 +71,9 @@ def test_a_ps_lost_after_the_loop_and_a_worker_after_the_results(run, tmp_path, 
     codes = {f"{t['job']} {t['index']}": t["exit_code"] for t in finished.summary["tasks"]}
     assert codes[f"worker {worker}"] == -9
     assert codes[f"worker {1 - worker}"] == 0
+    for k in (0, 1):  # the screen shows each worker's last step
+        number = finished.events(k)[-1]["global_step"]
+        assert f"\n[worker {k}] step {number}  loss " in finished.output
     assert "ps 0 was killed by SIGKILL: restarted" in finished.output
     assert finished.output.count("restarted") == 1
     (at,) = re.findall(
@@ -79,6 +88,18 @@ def test_a_ps_lost_after_the_loop_and_a_worker_after_the_results(run, tmp_path, 
         assert len(after) == len(set(after))
     assert finished.summary["global_step"] == 300
     assert finished.summary["test_accuracy"] > 0.9
+
+
+def test_a_checkpoint_folder_in_use(tmp_path, monkeypatch):
+    """The new results folder is removed again."""
+    monkeypatch.setattr(results, "made", [])
+    options = SimpleNamespace(results=str(tmp_path / "new"), checkpoint_dir=str(tmp_path))
+    lock = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with pytest.raises(SystemExit):
+        Folder(options, "HogWild")
+    os.close(lock)
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_folder_is_used_again(start, run):
@@ -97,6 +118,12 @@ def test_a_folder_is_used_again(start, run):
     for path in where.glob("*.jsonl"):  # as if each task was killed while it wrote
         whole = path.read_text().rpartition("\n")[0] + "\n"
         path.write_text(whole + '{"time": 17')
+    collected = subprocess.run([sys.executable, "-m", "common.collect", where], cwd=ROOT, text=True,
+                               env=environment(), capture_output=True)  # fmt: skip
+    assert re.search(r"^worker 1 .* \?$", collected.stdout, re.M), collected.stderr
+    half = json.loads((where / "summary.json").read_text())
+    assert [t["job"] for t in half["tasks"]] == ["ps", "worker", "worker"]
+    assert half["flags"]["steps"] == ENDLESS and half["scheme"] == "HogWild"
     before = [events_file(where, k).read_text().rpartition("\n")[0] for k in (0, 1)]
     assert len(list((where / "checkpoints").glob("*.index"))) == 2
     last = max(json.loads(text.splitlines()[-1])["global_step"] for text in before)
@@ -206,7 +233,7 @@ def test_checkpoints_hold_the_parameters_of_the_update_that_they_name(start):
                 assert saved.get_tensor("global_step") == number
                 names = "weights_0", "biases_0"
                 found[number] = np.concatenate([saved.get_tensor(name).ravel() for name in names])
-        return len(found) >= 3
+        return len(found) >= 3 and max(found) >= 50
 
     assert eventually(saved_midway, 60)
     last = max(found)
@@ -226,5 +253,7 @@ def test_checkpoints_hold_the_parameters_of_the_update_that_they_name(start):
         push = scheme.push(k, pulled)
         history.append(scheme.update(history[-1], push, number - 1 - pulled_at, pulled))
     assert not found.pop(0).any()
-    for number, measured in found.items():
-        assert distance(measured, history[number]) < EXACT
+    for number, measured in sorted(found.items()):  # the first may be of an early update
+        largest = np.abs(history[number]).max()
+        assert np.abs(measured - history[number]).max() < EXACT * largest
+    assert largest > 0.1  # it has learnt, so the comparison means something

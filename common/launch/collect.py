@@ -91,12 +91,25 @@ def main() -> None:
 
 
 def _by_launcher(folder: Path) -> tuple[str, dict, list[dict]]:
-    """Returns the scheme, flags and tasks of a run that `run.sh` started, as it wrote them."""
+    """Returns the scheme, flags and tasks of a run that `run.sh` started. If it was stopped before
+    it wrote its summary, nobody knows how the tasks ended."""
+    summary = folder / "summary.json"
     try:
-        made = json.loads((folder / "summary.json").read_text())
-        return made["scheme"], made["flags"], made["tasks"]
-    except (OSError, ValueError, KeyError, TypeError):
-        fail(f"{folder} holds no part of a run (task-JOB-INDEX.json, or the summary.json of "
+        launch = record.Tail(folder / "launches.jsonl").read()[-1]
+        if summary.exists() and summary.stat().st_mtime > launch["time"]:
+            made = json.loads(summary.read_text())
+            return made["scheme"], made["flags"], made["tasks"]
+        names = {path.stem for path in folder.glob("logs/*.log")}
+        names |= {path.stem.removeprefix("events-") for path in folder.glob("events-*.jsonl")}
+        tasks = [
+            {"job": job, "index": k, "exit_code": None, "restarts": 0}
+            for job in JOBS
+            for k in range(len(names))
+            if f"{job}-{k}" in names
+        ]
+        return launch["scheme"], launch["flags"], tasks
+    except (OSError, ValueError, LookupError, TypeError):
+        fail(f"{folder} holds no part of a run (task-JOB-INDEX.json, or the launches.jsonl of "
              "run.sh): name the results folders of a run")  # fmt: skip
 
 

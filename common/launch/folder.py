@@ -11,11 +11,21 @@ from common import fail
 from common.training import results
 
 
+def _lock(path: Path) -> None:
+    """Locks a folder, without a file, until this process ends; fails if another run has it."""
+    try:
+        fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        fail(f"another run is using {path}: wait until it ends, or use another folder")
+    except OSError:  # the file system has no locks
+        pass
+
+
 class Folder:
     """The `--results` folder, locked against other runs until this process ends."""
 
-    def __init__(self, options):
-        """Creates it and the `--checkpoint_dir` folder.
+    def __init__(self, options, scheme: str):
+        """For a run of the example `scheme`: creates it and the `--checkpoint_dir` folder.
 
         Raises:
             SystemExit: with a one-line error, if one of them is not writable or is in use, or if
@@ -31,20 +41,16 @@ class Folder:
         try:
             results.create(self.path / "logs")
             results.create(checkpoints, "--checkpoint_dir")
+            for path in dict.fromkeys([self.path.resolve(), checkpoints.resolve()]):
+                _lock(path)
         except SystemExit:
             self.discard()
             raise
-        for path in dict.fromkeys([self.path.resolve(), checkpoints.resolve()]):
-            try:  # held until this process ends; a lock on the folder itself leaves no file behind
-                fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                fail(f"another run is using {path}: wait until it ends, or use another folder")
-            except OSError:  # the file system has no locks
-                pass
         for path in self.path.glob("*.jsonl"):
             results.append(path).close()
         with open(self.path / "launches.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps({"time": time.time(), "flags": vars(options)}) + "\n")
+            launch = {"time": time.time(), "scheme": scheme, "flags": vars(options)}
+            file.write(json.dumps(launch) + "\n")
         self._earlier = self._written()
         # The screen skips what was there before.
         self.sizes = {path: path.stat().st_size for path in self.path.rglob("*.*")}

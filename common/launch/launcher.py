@@ -75,13 +75,14 @@ class Run:
     """One run, from the start of its processes to the final table."""
 
     def __init__(self, folder: Path, script: Path, options, arguments: list[str], private: bool):
-        self.options, self.folder, self.results = options, folder, Folder(options)
-        self.where = self.results.path
-        self.meter = link.Meter(self.where, private)
         job, alone = example.job_of(script), example.is_alone(script)
         self.replicas = options.workers if alone else 1  # in each worker process
         scripts = example.scripts_of(folder, script, options)
         ports = iter(network.free_ports(sum(map(len, scripts.values())), private))
+        self.options, self.folder = options, folder
+        self.results = Folder(options, folder.name)
+        self.where = self.results.path
+        self.meter = link.Meter(self.where, private)
         fixed = ["--results", options.results, "--checkpoint_dir", options.checkpoint_dir]
         self.hosts = []
         for name, tasks in scripts.items():
@@ -117,7 +118,10 @@ class Run:
             from common.launch import screen  # after the tasks, since it loads slowly
 
             with screen.Screen(self.results, self.options, self.title) as shown:
-                self._watch(shown)
+                try:
+                    self._watch(shown)
+                finally:
+                    shown.update(last=True)
         finally:
             handlers = [signal.signal(s, signal.SIG_IGN) for s in (signal.SIGINT, signal.SIGTERM)]
             self.group.kill()
@@ -163,7 +167,6 @@ class Run:
             task.restarts += 1
             shown.say(f"{how}: restarted ({task.restarts} of {self.options.max_restarts})")
             self.group.start(task, self.env)
-        shown.update(last=True)
 
     def _clients_left(self) -> bool:
         return all(client.exit_code == 0 for client in self.clients)
