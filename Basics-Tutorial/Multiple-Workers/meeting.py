@@ -76,6 +76,7 @@ def meet(role: str) -> dict[str, list[str]]:
     """Takes the role and returns the cluster: job -> `host:port` of its tasks."""
     if role in _held:  # this cell runs again
         return json.loads((folder() / "cluster.json").read_text())
+    notebook.warn_once()
     with _alone():
         lock = _locked(role)
         if lock is None:

@@ -174,13 +174,20 @@ def show_diff(a: str, b: str) -> None:
     display(Markdown(quotes.diff(ROOT / a, ROOT / b, a, b)))
 
 
-def free_addresses(count: int) -> list[str]:
-    """`localhost:port` of free ports on this machine, for the servers of a notebook."""
-    from common.launch import by_hand, network
+def warn_once() -> None:
+    """Warns that anybody can use the servers of this notebook."""
+    from common.launch import by_hand
 
     if not _warned:
         by_hand.warn("the servers of this notebook are")
         _warned.append(True)
+
+
+def free_addresses(count: int) -> list[str]:
+    """`localhost:port` of free ports on this machine, for the servers of a notebook."""
+    from common.launch import network
+
+    warn_once()
     return [f"localhost:{port}" for port in network.free_ports(count, private=False)]
 
 
