@@ -5,6 +5,7 @@ import fcntl
 import itertools
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -249,6 +250,22 @@ def once(shared):
         return folder
 
     return _once
+
+
+@pytest.fixture
+def two_cores():
+    """For one test: what it starts uses two of the cores, so that a run's tasks, two or more, have
+    one thread each. Only then do the numbers of the updates tell exactly what each pull contained.
+    """
+    if not hasattr(os, "sched_setaffinity"):  # macOS
+        if os.cpu_count() > 3:
+            pytest.skip("this system cannot give a run only some of its cores")
+        yield
+        return
+    every = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, random.sample(sorted(every), min(2, len(every))))
+    yield
+    os.sched_setaffinity(0, every)
 
 
 @pytest.fixture

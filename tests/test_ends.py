@@ -217,6 +217,7 @@ def test_a_task_stands_still_once_it_is_suspended_for_10_s(monkeypatch, tmp_path
     assert still == [10.1, 42.1]
 
 
+@pytest.mark.usefixtures("two_cores")
 def test_checkpoints_hold_the_parameters_of_the_update_that_they_name(start):
     """With one ps that has one thread: exactly those, as a replay of the run shows. In the end, no
     task outlives the launcher, even without the guard."""

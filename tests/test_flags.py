@@ -448,6 +448,14 @@ def test_the_cores_are_shared_by_the_tasks_of_one_machine(task, monkeypatch):
     assert task("worker", defaults=ALONE).config.intra_op_parallelism_threads == 12
 
 
+@pytest.mark.usefixtures("two_cores")
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_replayed_run_has_one_thread_for_each_task(task, workers):
+    hosts = ("--ps_hosts", "a:9", "--worker_hosts", ",".join(f"a:{k + 1}" for k in range(workers)))
+    config = task("ps", *hosts).config
+    assert config.intra_op_parallelism_threads == config.inter_op_parallelism_threads == 1
+
+
 def cluster_config(kind, index, **jobs) -> dict:
     return {"cluster": jobs or {"ps": ["p:1"], "worker": ["a:1", "b:1"]},
             "task": {"type": kind, "index": index}}  # fmt: skip

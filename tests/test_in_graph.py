@@ -94,6 +94,7 @@ def test_the_average_of_three_is_synchronous_sgd(run, tmp_path):
     assert_only_batches_leave_the_chief(mine, range(n))
 
 
+@pytest.mark.usefixtures("two_cores")
 @pytest.mark.slow("a separate run")
 def test_threads_match_their_formula(run, tmp_path):
     root = probed("threads", tmp_path / "mine")

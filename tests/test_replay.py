@@ -16,6 +16,7 @@ from test_transfers import assert_one_transfer_each_way, probed
 from common.launch.example import example_of
 
 STEPS = 60
+pytestmark = pytest.mark.usefixtures("two_cores")  # one thread for each task
 EXACT = 1e-5  # relative to the largest parameter
 
 
