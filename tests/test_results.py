@@ -2,6 +2,7 @@
 
 import heapq
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -82,3 +83,21 @@ def test_theory_ignores_the_gap_between_two_sessions():
         again = [*even, *({**event, "pulled_at": event["pulled_at"] + at} for event in even)]
         assert record._theory([even, even]) == pytest.approx(0.75)
         assert record._theory([again, even]) == pytest.approx(0.75)
+
+
+def test_a_push_counts_as_dropped_only_if_its_update_is_known(tmp_path):
+    """A killed chief may lose an update's line; the summary then counts no push of that update."""
+    step = {"loss": 1.0, "staleness": 0, "pulled_at": 0, "gap": None, "out": None,
+            "pull": 0.1, "compute": 0.1, "push": 0.1}  # fmt: skip
+    steps = [step | {"time": 100.0 + n, "global_step": n} for n in range(1, 6)]
+    updates = [{"time": 100.0 + n, "global_step": n, "workers": w}
+               for n, w in ((1, [0, 1]), (2, [1]), (5, [0, 1]))]  # fmt: skip
+    final = [{"time": 106.0, "global_step": 5, "test_accuracy": 0.5, "test_loss": 1.0}]
+    files = {"events-worker-0": steps, "events-worker-1": steps, "updates": updates,
+             "evaluations": final}  # fmt: skip
+    for name, lines in files.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    flags = {"workers": 2, "ps": 1, "batch_size": 32, "data": "digits"}
+    tasks = [{"job": "worker", "index": k, "exit_code": 0, "restarts": 0} for k in (0, 1)]
+    found = record.summarise(tmp_path, "Synchronous-SGD", flags, tasks)["tasks"]
+    assert [(task["contributed"], task["dropped"]) for task in found] == [(2, 1), (3, 0)]
