@@ -10,11 +10,19 @@ import re
 import runpy
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
-from conftest import ROOT, copy_example, environment, initialise, kill_and_see_it_back, reach
+from conftest import (
+    ROOT,
+    copy_example,
+    environment,
+    eventually,
+    initialise,
+    kill_and_see_it_back,
+)
 from machine import seconds
 from test_data import Server, cifar_batch, one_sentence, tar
 
@@ -145,6 +153,26 @@ def make_bools(make):
         return *rest, tf.constant(bools)
 
     return made
+
+
+def test_xceptions_weight_decay_is_the_papers():
+    """It pulls filters and weights towards 0, but not biases or those of batch normalisation."""
+    shapes = [shape for shape, _ in xception.shapes(10, 0.01)[0]]
+    values = [RNG.normal(size=shape).astype(np.float32) for shape in shapes]
+
+    def make():
+        params = [tf.constant(value) for value in values]
+        decay = xception.weight_decay(params)
+        gradients = tf.gradients(decay, params)
+        with_one = [gradient for gradient in gradients if gradient is not None]
+        return decay, with_one, [gradient is None for gradient in gradients]
+
+    decay, gradients, without = evaluated(make_bools(make))
+    weights = [value for value in values if value.ndim > 1]
+    assert decay == pytest.approx(1e-5 / 2 * sum(np.sum(w**2) for w in weights), rel=1e-4)
+    for gradient, w in zip(gradients, weights, strict=True):
+        np.testing.assert_allclose(gradient, 1e-5 * w, rtol=1e-5)
+    assert list(without) == [value.ndim == 1 for value in values]
 
 
 def test_batch_normalisation_in_training_and_in_evaluation(monkeypatch):
@@ -325,6 +353,34 @@ def test_every_epoch_delivers_the_workers_shard_in_a_new_order(monkeypatch):
     dealt(monkeypatch, 1, 0, 2, model="xception", image_size=40)  # enlarged
 
 
+def test_images_are_distorted_by_several_threads_ahead_of_time(monkeypatch):
+    """The first image waits for another thread to distort a second one at the same time. After one
+    batch is taken, the next ones are made although nobody asks for them."""
+    inside, made, go_on = [], [], threading.Event()
+
+    def wait_for_another():
+        inside.append(None)
+        if len(inside) > 1:
+            go_on.set()
+        made.append(go_on.wait(seconds(5)))
+        go_on.set()
+        inside.pop()
+
+    def distorted(image, seed):
+        with tf.control_dependencies([tf.numpy_function(wait_for_another, [], [])]):
+            return tf.zeros([24, 24, 3])
+
+    monkeypatch.setattr(images, "distorted", distorted)
+    monkeypatch.setattr(images.cluster, "cores", lambda: 2)
+    with tf.Graph().as_default(), tf.Session() as session:
+        batch = images.batches(flags(batch_size=4), 0, 1)()
+        initialise(session)
+        session.run(batch)
+        assert made[0], "one image at a time"
+        # Without batches kept ready, the two threads would be at most one image ahead each.
+        assert eventually(lambda: len(made) >= 5 * 4, 10), len(made)
+
+
 def test_the_wait_for_data_is_measured():
     """Each element takes 50 ms to make and nothing else happens, so all that time is waiting."""
 
@@ -415,32 +471,107 @@ def test_a_one_line_error_on_the_command_line(tmp_path, given, words):
 # Runs
 
 
-def shallow(to, **scripts: str):
-    """A copy of the example with fewer layers: Xception's middle flow has one block, not eight.
-    Most of such a run's time is spent on the graph; the tests above check the whole network."""
-    source = (FOLDER / "xception.py").read_text()
-    assert source.count("MIDDLE = 8 ") == 1
-    return copy_example(
-        "CIFAR-10", to, xception=source.replace("MIDDLE = 8 ", "MIDDLE = 1 "), **scripts
-    )
+DECAY = 0.1  # of recorded runs
+RECORDER = """
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+
+class Recorder(tf.train.SessionRunHook):
+    def __init__(self, task, fetches):
+        self._results, self._index, self._fetches = task.flags.results, task.index, fetches
+
+    def after_create_session(self, session, coord):
+        found = session.run({v.op.name: v for v in tf.global_variables()})
+        np.savez(f"{self._results}/begin-{found['global_step']}-{self._index}.npz", **found)
+
+    def before_run(self, run_context):
+        return tf.train.SessionRunArgs(self._fetches)
+
+    def after_run(self, run_context, run_values):
+        number, *values = run_values.results
+        np.savez(f"{self._results}/push-{number}-{self._index}.npz", *values)
+"""
+
+
+def edited(script: str, changes: dict[str, str]) -> str:
+    source = (FOLDER / f"{script}.py").read_text()
+    for old, new in changes.items():
+        assert source.count(old) == 1, f"{script}.py: {old}"
+        source = source.replace(old, new)
+    return source
 
 
 def recorded(to):
-    """A shallow copy whose workers write what they push, and the update's number."""
-    scripts = {}
+    """A copy of the example whose runs can be replayed. Each worker writes what is on the ps when a
+    session begins; and for each update, before a checkpoint contains it, the batch and its push.
+
+    One thread on the ps applies one update after another. Weight decay is strong enough to see.
+    Xception's middle flow has one block, not eight: most of such a run's time is spent on the
+    graph; the tests above check the whole network."""
+    scripts = {"recorder": RECORDER}
     for name, number, pushed in (("worker", "number", "arrived"), ("synchronous", "token", "sent")):
-        source = (FOLDER / f"{name}.py").read_text()
-        (line,) = re.findall(r"^        sess\.run\(step\).*$", source, re.M)
-        source = source.replace("import os\n", "import os\nimport numpy as np\n", 1)
-        source = source.replace(
-            line,
-            f"        n, *values = sess.run([step, {number}, *{pushed}])[1:]\n"
-            f'        np.savez(f"{{flags.results}}/push-{{n}}-{{task.index}}.npz", *values)',
-        )
-        push = "step = rounds.push([*grads, *statistics], token)"
-        assert name == "worker" or source.count(push) == 1
-        scripts[name] = source.replace(push, f"sent = [*grads, *statistics]\n    {push}")
-    return shallow(to, **scripts)
+        changes = {
+            "import progress\n": "import progress\nimport recorder\n",
+            "hooks=[": f"hooks=[recorder.Recorder(task, [{number}, x, labels, *{pushed}]), ",
+        }
+        if name == "synchronous":
+            push = "    step = rounds.push([*grads, *statistics], token)"
+            changes[push] = f"    sent = [*grads, *statistics]\n{push}"
+        scripts[name] = edited(name, changes)
+    one_thread = "task.config.inter_op_parallelism_threads = 1\nserver ="
+    scripts["ps"] = edited("ps", {"server =": one_thread})
+    changes = {"MIDDLE = 8 ": "MIDDLE = 1 ", "DECAY = 1e-5 ": f"DECAY = {DECAY} "}
+    scripts["xception"] = edited("xception", changes)
+    return copy_example("CIFAR-10", to, **scripts)
+
+
+def arrays(path) -> dict[str, np.ndarray]:
+    with np.load(path) as file:
+        return {name: file[name] for name in file.files}
+
+
+def pushes(results, number: int) -> list[list[np.ndarray]]:
+    """What made an update: from each worker, x, labels, gradients and statistics."""
+    paths = sorted(results.glob(f"push-{number}-*.npz"))
+    return [list(arrays(path).values()) for path in paths]
+
+
+def replay(results, options) -> tuple[list[list[str]], list[dict[str, np.ndarray]]]:
+    """Replays a recorded run.
+
+    Returns:
+        The names of the parameters, of their averages and of the moving statistics; and the values
+        of all of them after 0, 1, 2, ... updates."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        made = xception.create(options, 10)
+        session.run(tf.global_variables_initializer())
+        w, moving = session.run(made)
+        trained, untrained = ([variable.op.name for variable in part] for part in made)
+    shadows = [f"{name}/ExponentialMovingAverage" for name in trained]
+    names, average = [*trained, *shadows, *untrained], w
+    history = [dict(zip(names, [*w, *average, *moving], strict=True))]
+    for number in range(options.steps):
+        pushed = [values[2:] for values in pushes(results, number)]
+        assert len(pushed) == (options.workers if options.scheme == "synchronous" else 1)
+        push = [np.mean(parts, axis=0) for parts in zip(*pushed, strict=True)]
+        eta = options.learning_rate * 0.1 ** (number // options.decay_steps)
+        w = [p - eta * g for p, g in zip(w, push)]
+        a, d = (min(limit, (1 + number) / (10 + number)) for limit in (0.9999, 0.99))
+        average = [a * old + (1 - a) * p for old, p in zip(average, w)]
+        moving = [d * m + (1 - d) * s for m, s in zip(moving, push[len(w) :], strict=True)]
+        history.append(dict(zip(names, [*w, *average, *moving], strict=True)))
+    return [trained, shadows, untrained], history
+
+
+def compare(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=2e-4, atol=2e-5, err_msg=name)
+
+
+def apart(first, second) -> float:
+    """The largest difference."""
+    return max(np.abs(a - b).max() for a, b in zip(first, second, strict=True))
 
 
 def checkpoint(folder) -> dict[str, np.ndarray]:
@@ -448,66 +579,41 @@ def checkpoint(folder) -> dict[str, np.ndarray]:
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-def network_of(model: str):
-    return {"cnn": cnn, "xception": xception}[model]
-
-
 SCHEMES = [
-    ("asynchronous", 1),
+    ("asynchronous", 2),
     pytest.param("synchronous", 2, marks=pytest.mark.slow("the other scheme")),
 ]
 
 
 @pytest.mark.parametrize(("scheme", "workers"), SCHEMES)
-def test_a_run_matches_its_formula(run, tmp_path, monkeypatch, scheme, workers, model="xception"):
-    """Replays parameters, averages and moving statistics from what was pushed. The run's results on
-    the test set use the averages and the moving statistics."""
+def test_a_run_matches_its_formula(run, tmp_path, monkeypatch, scheme, workers):
+    """Replays parameters, averages and moving statistics from what was pushed: gradients of loss
+    and weight decay. The run's results on the test set use the averages and the moving statistics.
+    """
     monkeypatch.setattr(xception, "MIDDLE", 1)  # as in the copy
-    steps, rate, decay_steps = 40, 0.05, 25
-    root = recorded(tmp_path / "mine")
-    finished = run("CIFAR-10", *SMALL, "--model", model, "--steps", steps, "--learning_rate", rate,
-                   "--decay_steps", decay_steps, "--scheme", scheme, "--log_frequency", 10,
-                   "--workers", workers, root=root)  # fmt: skip
+    steps = 40
+    finished = run("CIFAR-10", *SMALL, "--steps", steps, "--learning_rate", 0.05,
+                   "--decay_steps", 25, "--scheme", scheme, "--log_frequency", 10,
+                   "--workers", workers, root=recorded(tmp_path / "mine"))  # fmt: skip
     summary = finished.summary
     assert summary["global_step"] == steps
     options = argparse.Namespace(**summary["flags"])
-    network = network_of(model)
-    with tf.Graph().as_default(), tf.Session() as session:
-        made = network.create(options, 10)
-        session.run(tf.global_variables_initializer())
-        w, moving = session.run(made)
-        names = [[variable.op.name for variable in part] for part in made]
-    average = w
-    for number in range(steps):
-        pushed = []
-        for path in sorted(finished.results.glob(f"push-{number}-*.npz")):
-            with np.load(path) as file:
-                pushed.append([file[name] for name in file.files])
-        assert len(pushed) == workers
-        push = [np.mean(parts, axis=0) for parts in zip(*pushed)]
-        eta = rate * 0.1 ** (number // decay_steps)
-        w = [p - eta * g for p, g in zip(w, push)]
-        a, d = (min(limit, (1 + number) / (10 + number)) for limit in (0.9999, 0.99))
-        average = [a * old + (1 - a) * p for old, p in zip(average, w)]
-        moving = [d * m + (1 - d) * s for m, s in zip(moving, push[len(w) :], strict=True)]
-
+    names, history = replay(finished.results, options)
     saved = checkpoint(finished.results)
-    shadows = [f"{name}/ExponentialMovingAverage" for name in names[0]]
-    for name, value in zip([*names[0], *shadows, *names[1]], [*w, *average, *moving], strict=True):
-        np.testing.assert_allclose(saved[name], value, rtol=2e-4, atol=2e-5, err_msg=name)
-    for name, value in zip(names[0], finished.parameters, strict=True):
-        np.testing.assert_array_equal(saved[name], value)
-    largest = max(np.abs(a - p).max() for a, p in zip(average, w))
-    assert largest > 3e-4  # the average is not the newest
+    compare(saved, history[-1])
+    newest_w, averages, known = ([saved[name] for name in part] for part in names)
+    for value, parameter in zip(newest_w, finished.parameters, strict=True):
+        np.testing.assert_array_equal(value, parameter)
+    assert apart(averages, newest_w) > 3e-4  # the average is not the newest
+    check_gradients(finished, options, names[0], history)
 
     # Evaluation
     x, labels = images.load(options, "test")
     with tf.Graph().as_default(), tf.Session() as session:
         shown = images.sized(images.central(tf.constant(x, tf.float32) / 255), options)
-        known = [saved[name] for name in names[1]]
         outputs = [
-            network.predict([saved[name] for name in part], shown, statistics)[0]
-            for part, statistics in ((shadows, known), (names[0], known), (shadows, None))
+            xception.predict(params, shown, statistics)[0]
+            for params, statistics in ((averages, known), (newest_w, known), (averages, None))
         ]
         averaged, newest, by_batch = session.run(outputs)
     assert summary["test_accuracy"] == pytest.approx(
@@ -521,6 +627,25 @@ def test_a_run_matches_its_formula(run, tmp_path, monkeypatch, scheme, workers, 
     same = summary["test_loss"] == pytest.approx(loss, rel=4e-4)
     assert not (same and summary["test_accuracy"] == pytest.approx(share, abs=6e-3))
     keeps_the_contract(finished, scheme)
+
+
+def check_gradients(finished, options, trained, history) -> None:
+    """Some of those pushed are those of the loss plus DECAY w, for filters and weights w."""
+    workers = range(options.workers)
+    pulled_at = {e["global_step"] - 1: e["pulled_at"] for k in workers for e in finished.events(k)}
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.placeholder(tf.float32, [8, 24, 24, 3])
+        labels = tf.placeholder(tf.int64, [8])
+        w = [tf.placeholder(tf.float32, history[0][name].shape) for name in trained]
+        logits, _ = xception.predict(w, x)
+        loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        gradients = session.make_callable(tf.gradients(tf.reduce_mean(loss), w), [x, labels, *w])
+        for number in range(0, options.steps, 5):
+            values = [history[pulled_at[number]][name] for name in trained]
+            for shown, known, *pushed in pushes(finished.results, number):
+                for sent, gradient, value in zip(pushed, gradients(shown, known, *values), values):
+                    decay = DECAY * value * (value.ndim > 1)
+                    np.testing.assert_allclose(sent, gradient + decay, rtol=1e-3, atol=1e-4)
 
 
 def cross_entropy(output, labels) -> float:
@@ -560,22 +685,38 @@ def test_it_learns_the_synthetic_pictures(run):
 
 
 @pytest.mark.slow("waits until killed tasks are back")
-def test_killed_ps_comes_back(start, tmp_path):
-    """With the averages and the moving statistics: they are in the checkpoint."""
+def test_killed_ps_comes_back(start, tmp_path, monkeypatch):
+    """The new session finds what the checkpoint's updates had made of parameters, averages and
+    moving statistics, and continues from there."""
+    monkeypatch.setattr(xception, "MIDDLE", 1)  # as in the copy
     delay, steps = seconds(0.03), 60
-    flags = ["--delay", f"0:{delay}", "--learning_rate", 0.01, "--scheme", "synchronous"]
+    flags = ["--delay", f"0:{delay}", "--learning_rate", 0.05, "--scheme", "synchronous"]
     flags += ["--workers", 1, "--steps", steps]
-    process, where = start("CIFAR-10", *SMALL, *flags, root=shallow(tmp_path / "mine"))
-    reach(where, 30)
+    process, where = start("CIFAR-10", *SMALL, *flags, root=recorded(tmp_path / "mine"))
+
+    def number(path) -> int:
+        return int(path.name.split("-")[1].partition(".")[0])
+
+    def saved() -> bool:
+        return any(number(path) >= 10 for path in where.glob("checkpoints/model.ckpt-*.index"))
+
+    assert eventually(saved, 60)
     kill_and_see_it_back(where, "ps", 0, workers=1)
     output, _ = process.communicate(timeout=seconds(120))
     assert process.returncode == 0, output
     summary = json.loads((where / "summary.json").read_text())
     assert summary["global_step"] == steps
     assert [task["restarts"] for task in summary["tasks"]] == [1, 0]
-    saved = checkpoint(where)
-    assert np.abs(saved["moving_mean_0"]).max() > 1e-3
-    assert np.abs(saved["moving_variance_0"] - 1).max() > 0.01
+    first, again = sorted(where.glob("begin-*.npz"), key=number)
+    assert number(first) == 0 and 10 <= number(again) < steps
+    names, history = replay(where, argparse.Namespace(**summary["flags"]))
+    compare(arrays(again), history[number(again)])
+    compare(checkpoint(where), history[-1])
+    # Neither initial values nor averages that begin with the newest parameters would do.
+    before, after = ([[state[name] for name in part] for part in names]
+                     for state in (history[0], history[number(again)]))  # fmt: skip
+    assert all(apart(*parts) > 0.01 for parts in zip(before, after, strict=True))
+    assert apart(after[0], after[1]) > 3e-4
 
 
 def by_hand(folder, job, index, tmp_path, *more, **env):
