@@ -1,11 +1,13 @@
 """Misspelt, damaged or impossible input ends with a one-line error and exit code 2.
 
-`python tests/bad_input.py` tries all cases and prints a table: the input, and what `run.sh` says.
+`python tests/bad_input.py` tries all cases and prints a table: the input, what `run.sh` says, its
+exit code and what it left behind. It ends with 1 if any row is not as it should be.
 """
 
 import contextlib
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -314,7 +316,23 @@ def copy(house: Path) -> None:
             shutil.copytree(path, house / path.name, ignore=ignore)
 
 
-def main() -> None:
+def is_refused(answer: dict) -> bool:
+    """Whether it is one sentence, exit code 2, and nothing left."""
+    one = re.fullmatch(r"error: .+\n", answer["err"])
+    return bool(one) and (answer["code"], answer["out"], answer["left"]) == (2, "", [])
+
+
+def row(command: str, answer: dict, folder: str) -> str:
+    """A row of the table; in bold if it is not as it should be."""
+    said = "<br>".join(f"{answer['out']}{answer['err']}".splitlines())
+    found = [said or "nothing", str(answer["code"]), ", ".join(answer["left"]) or "nothing"]
+    if not is_refused(answer):
+        found = [f"**{text}**" for text in found]
+    cells = [cell.replace("|", r"\|") for cell in (f"`{ascii(command)[1:-1]}`", *found)]
+    return f"| {' | '.join(cells)} |".replace(f"{folder}/here/", "").replace(f"{folder}/", "")
+
+
+def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         house, here = Path(folder, "house"), Path(folder, "here")
         copy(house)
@@ -330,11 +348,10 @@ def main() -> None:
             for bad, answer in zip(MISTAKES, all_refused(house, here, env), strict=True)
         ]
         rows += [(command, typed(command, house, here, env)) for command in SHELL]
-        print("| input | what it says |\n| --- | --- |")
+        print("| input | what it says | exit code | what is left |\n|---|---|---|---|")
         for command, answer in rows:
-            text = answer["err"].strip() if answer["code"] == 2 else str(answer)
-            cells = (ascii(command)[1:-1], text.replace(f"{here}/", "").replace(f"{folder}/", ""))
-            print("| `{}` | {} |".format(*(cell.replace("|", r"\|") for cell in cells)))
+            print(row(command, answer, folder))
+        return int(not all(is_refused(answer) for _, answer in rows))
 
 
 if __name__ == "__main__":
@@ -342,4 +359,4 @@ if __name__ == "__main__":
         answers = refused(*map(Path, sys.argv[2:]))
         print(json.dumps(answers))
     else:
-        main()
+        sys.exit(main())

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import NamedTuple
 
 PAUSES = {"stop": 20, "cut": 5}  # seconds that these faults last
@@ -11,6 +11,7 @@ NAMES = {
     "kill": "SIGKILL", "term": "SIGTERM", "stop": "stopped for 20 s", "cut": "link cut for 5 s",
     "two": "two killed at once",
 }  # fmt: skip
+WHAT, LEFT = ("missing", "twice"), ("processes", "ports", "files")
 HEAD = """# What becomes of a run that is disturbed
 
 `tests/faults.py` starts every example, kills or stops a task or the launcher, or pulls the cable,
@@ -18,6 +19,12 @@ and looks at what is left. Each cell says how many runs ended as they should, an
 they took than an undisturbed run (the median). A run should be complete: exit code 0, and exactly
 as many updates as requested. Only if the launcher is killed may the run end early. No process,
 port or file outside the results may be left behind.
+"""
+NUMBERS = """\
+The exit codes of all runs, and how many runs had each. Of the runs that ended with 0: how many
+more or fewer updates they made than asked; how many numbers are missing or occur twice in the
+events, and in `updates.jsonl` (the worst run); the seconds lost (the median, and the worst run).
+Of all runs together: the processes, ports and files left behind.
 """
 
 
@@ -83,7 +90,7 @@ def wrong(record: dict, like: dict) -> list[str]:
                 found.append(f"{record[f'{name}_{lines}']} {lines} in the {name}")
     if record["broken"]:
         found.append(f"{record['broken']} lines that cannot be read")
-    for what in ("processes", "ports", "files"):
+    for what in LEFT:
         if record[what]:
             found.append(f"{len(record[what])} {what} left: {record[what][0]}")
     if record["lost"] > PAUSES.get(record["fault"], 0) + PATIENCE:
@@ -122,6 +129,7 @@ def text(records: list[dict]) -> str:
     """The page."""
     records = sorted(records, key=lambda record: record["example"])
     cells = [record for record in records if "struck" in record]
+    like = [record for record in records if record["fault"] == "none"]
     faults = all_wrong(records)
     bad = [record for record, _ in faults]
     page = [HEAD]
@@ -129,7 +137,7 @@ def text(records: list[dict]) -> str:
         who = sorted(cells, key=lambda record: (" and " in record["who"], record["who"]))
         page += ["## By example", "", *table(cells, "example", bad), ""]
         page += ["## By what is disturbed", "", *table(who, "who", bad), ""]
-        page += ["## Numbers in the events", "", *numbers(who), ""]
+        page += ["## In numbers", "", NUMBERS, *numbers([*like, *who]), ""]
     page += [line for record in records for line in record.get("page", [])]
     if faults:
         page += ["## Not as it should be", ""]
@@ -141,14 +149,30 @@ def text(records: list[dict]) -> str:
 
 
 def numbers(records: list[dict]) -> list[str]:
-    """How many lines are missing or duplicated, by who and fault: the maximum over all runs."""
+    """What was seen, by who and fault: a row for each. The undisturbed runs are among `records`."""
+    asked = {record["example"]: record["asked"] for record in records if record["fault"] == "none"}
     cells = defaultdict(list)
     for record in records:
-        if record["code"] == 0:
+        if "struck" in record:
             cells[record["who"], record["fault"]].append(record)
-    lines = ["| | most missing | most duplicated | updates |", "|---|---|---|---|"]
+    head = ["", "runs", "exit codes", "updates", "missing", "twice", "missing in updates.jsonl",
+            "twice there", "seconds lost", "at most", "processes", "ports", "files"]  # fmt: skip
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for (who, fault), each in cells.items():
-        row = [max(record[f"events_{what}"] for record in each) for what in ("missing", "twice")]
-        made = statistics.median(record["made"] for record in each)
-        lines.append(f"| {who}: {NAMES[fault]} | {row[0]} | {row[1]} | {made:,.0f} |")
+        codes = Counter("none" if record["code"] is None else record["code"] for record in each)
+        row = [f"{who}: {NAMES[fault]}", len(each)]
+        row.append(", ".join(f"{code} ({n})" if codes.keys() - {code} else f"{code}"
+                             for code, n in codes.items()))  # fmt: skip
+        whole = [record for record in each if record["code"] == 0]
+        if whole:
+            off = [(record["made"] or 0) - asked[record["example"]] for record in whole]
+            row.append(f"{min(off):+d} to {max(off):+d}" if any(off) else "all")
+            for name in ("events", "updates"):
+                row += [max(record[f"{name}_{what}"] for record in whole) for what in WHAT]
+            lost = [record["lost"] for record in whole]
+            row += [f"{statistics.median(lost):+.1f}", f"{max(lost):+.1f}"]
+        else:
+            row += [""] * 7
+        row += [sum(len(record[what]) for record in each) for what in LEFT]
+        lines.append(f"| {' | '.join(map(str, row))} |")
     return lines

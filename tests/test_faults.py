@@ -42,6 +42,8 @@ def test_every_task_is_killed_once(tmp_path):
         assert fault_table.wrong(record, like) == []
         assert not any(record[what] for what in ("processes", "ports", "files"))
     assert "| HogWild | 4 of 4" in done.stdout
+    for who, code in (("ps", "0 | all"), ("chief", "0 | all"), ("launcher", "-9 | ")):
+        assert f"| {who}: SIGKILL | 1 | {code} | " in done.stdout
     again = subprocess.run([*COMMAND, "--quick", "--into", str(into)], text=True,
                            env=environment(PYTHONPATH=str(ROOT)), capture_output=True)  # fmt: skip
     assert again.returncode == 0
@@ -79,6 +81,30 @@ def test_every_task_is_killed_once(tmp_path):
 )
 def test_what_should_become_of_it(changes, words):
     assert fault_table.wrong(GOOD | changes, LIKE) == words
+
+
+def test_the_table_has_what_was_seen():
+    """By who and fault: of how many runs, and the worst of them."""
+    other = LIKE | {"example": "AGN", "asked": 100}
+    early = {"who": "launcher", "code": -9, "made": None, "events_missing": 900}
+    runs = [
+        {"events_missing": 3, "updates_twice": 7, "lost": 2.0, "files": ["a", "b"]},
+        {"example": "AGN", "made": 100, "events_twice": 5, "updates_missing": 2, "lost": 9.5,
+         "files": ["c"]},
+        {"code": 1, "made": None, "events_missing": 800, "lost": 70.0, "ports": [1]},
+        early, early | {"processes": ["python ps.py"]},
+        {"fault": "stop", "made": 998, "lost": -1.0}, {"fault": "stop", "made": 1001, "lost": 4.0},
+        {"fault": "term", "code": None, "made": None},
+    ]  # fmt: skip
+    soak = {"example": "HogWild", "fault": "soak", "who": "runs"}
+    _, _, *rows = fault_table.numbers([LIKE, other, soak, *[GOOD | changes for changes in runs]])
+    assert [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows] == [
+        ["worker: SIGKILL", "3", "0 (2), 1 (1)", "all", "3", "5", "2", "7", "+5.8", "+9.5",
+         "0", "1", "3"],
+        ["launcher: SIGKILL", "2", "-9", *[""] * 7, "1", "0", "0"],
+        ["worker: stopped for 20 s", "2", "0", "-2 to +1", *["0"] * 4, "+1.5", "+4.0", *["0"] * 3],
+        ["worker: SIGTERM", "1", "none", *[""] * 7, *["0"] * 3],
+    ]  # fmt: skip
 
 
 def test_the_roles_are_the_launchers(capsys):

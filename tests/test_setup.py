@@ -380,6 +380,18 @@ def test_the_launcher_finds_its_own_common(tmp_path, other, safe):
     assert "bash HogWild/run.sh [flags]" in done.stdout
 
 
+def test_the_tasks_find_their_own_common(run, tmp_path, other):
+    """With a Python that has only the packages: the set-up's .venv would find it, too."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    (site,) = (tmp_path / "venv").glob("lib/python3*/site-packages")
+    (site / "packages.pth").write_text(f"{Path(pytest.__file__).parents[1]}\n")
+    python = str(tmp_path / "venv" / "bin" / "python")
+    finished = run("HogWild", "--steps", 20, PYTHON=python, PYTHONPATH=other)
+    assert finished.summary["global_step"] == 20
+    tasks = [(task["job"], task["exit_code"]) for task in finished.summary["tasks"]]
+    assert tasks == [("ps", 0), ("worker", 0), ("worker", 0)]
+
+
 def test_with_the_real_python_and_pip(machine, other):
     """A real venv and a real pip, with one package from a folder that has no uv."""
     machine.has("python3.12", f"#!/bin/sh\nexec '{sys.executable}' \"$@\"\n")
