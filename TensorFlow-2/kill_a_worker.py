@@ -37,10 +37,11 @@ def main(strategy: str) -> None:
             if {"--job_name worker", "--task_index 1"} <= words(process):
                 process.kill()
         killed = time.time()
-        screen = [line for line in run.communicate()[0].splitlines() if line[:1] != "["]
+        screen = run.communicate()[0].splitlines()
+        screen = [line for line in screen if not re.match(r"\[\w+ \d\] step ", line)]
         print(*(line.partition("; results in")[0] for line in screen[1:]), sep="\n")
         for log in sorted((where / "logs").glob("*.log")):
-            lost = re.compile(r"^\w+ \d lost another task:$.*?again.*?$", re.M | re.S)
+            lost = re.compile(r"^> \[\w+ \d\] lost another task$.*?again.*?$", re.M | re.S)
             found = lost.findall(log.read_text())
             print(*(f"\n{log.name}:\n{said}\n" for said in found), end="")
         report(where, killed)
