@@ -81,7 +81,6 @@ with tf.device(task.device):
         count, recent_mean = global_step.read_value(), tf.reduce_mean(latest)
 
 # What the loop reads after each update, and (so_far) before the first one, even after a restart.
-tf.summary.scalar("loss", loss)
 tf.summary.scalar("return", recent_mean)
 update = {name: batch[name] for name in ("actor", "pulled_at", "times", "returns")}
 update |= {"loss": loss, "queued": queued, "examples": tf.size(returns_to_go)}
@@ -102,8 +101,7 @@ with tf.train.MonitoredTrainingSession(
     scaffold=tf.train.Scaffold(saver=checkpoints.saver(flags.checkpoint_dir)),
 ) as sess:  # fmt: skip
     made, mean = sess.run(so_far)
-    if made:
-        checkpoints.resumed(task, made)
+    checkpoints.resumed(task, made)
     ready.open(sess)
     # 7. The loop. `not >=` is also true while the mean is NaN, before there are 100 episodes.
     while made < flags.steps and not mean >= flags.target_return:

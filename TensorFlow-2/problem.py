@@ -73,8 +73,8 @@ class Record:
             except (ValueError, AssertionError):
                 fail(f"the checkpoint {newest} is from another model, or from an example "
                      "with sessions: use a different --checkpoint_dir")  # fmt: skip
-            if task.is_chief and (count := int(global_step.numpy())):
-                checkpoints.resumed(task, count)
+            if task.is_chief:
+                checkpoints.resumed(task, int(global_step.numpy()))
 
     def note(self, replica, number, loss, began, pulled, computed, pushed, pulled_at=None) -> None:
         """Records a step.

@@ -143,7 +143,7 @@ def test_evaluations_are_evenly_spaced_but_take_at_most_a_third(monkeypatch, dea
 
 
 def test_a_long_run_has_a_point_every_second(tmp_path):
-    flags = Namespace(results=str(tmp_path), steps=10**8, batch_size=32, workers=1, data="")
+    flags = Namespace(results=str(tmp_path), steps=10**8, batch_size=32, workers=1)
     board = Board(flags, 0)
     with tf.Graph().as_default():
         board.open()

@@ -24,12 +24,12 @@ class Board:
     """The points of one worker, thread or tower; `common/README.md` describes them."""
 
     def __init__(self, flags, worker: int, every: int | None = None):
-        self._flags, self._worker, known = flags, worker, datasets.is_known(flags)
-        batch = flags.batch_size or (known and datasets.shard(flags, worker, flags.workers))
+        self._flags, self._worker, batch = flags, worker, flags.batch_size or 0
+        if not batch and datasets.is_known(flags):
+            batch = datasets.shard(flags, worker, flags.workers)
         self._examples = batch * getattr(flags, "window", 1)  # per step, if events do not say
         self._steps = every or max(1, flags.steps // POINTS)  # updates by all workers per point
-        self._events: list[dict] = []
-        self._step, self._time = 0, float("inf")  # at the last point
+        self._events, self._step, self._time = [], 0, float("inf")  # at the last point
 
     def open(self, opened=open_writer) -> None:
         """Opens the writer. Call it once the graph is complete."""

@@ -80,8 +80,10 @@ def complete(saved: str, count: str = "global_step") -> None:
 
 
 def resumed(task, count: int) -> None:
-    """Tells the screen where a run continues, after `count` updates."""
+    """Tells the screen where a run continues, after `count` updates, if there were any."""
     steps = task.flags.steps
+    if not count:
+        return
     what = f"continues at update {count} of {steps}"
     if count >= steps:
         what = f"all {count} updates are already done: raise --steps {steps} to continue"

@@ -28,7 +28,7 @@ class SessionCreator(tf.train.SessionCreator):
     def create_session(self) -> tf.Session:
         session, task = self._new_session(), self._task
         count = int(session.run(self._count))
-        if self._first and task.is_chief and count:
+        if self._first and task.is_chief:
             from common.training import checkpoints
 
             checkpoints.resumed(task, count)
