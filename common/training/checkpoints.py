@@ -81,9 +81,9 @@ def complete(saved: str, count: str = "global_step") -> None:
 
 def resumed(task, count: int) -> None:
     """Tells the screen where a run continues, after `count` updates, if there were any."""
-    steps = task.flags.steps
     if not count:
         return
+    steps = task.flags.steps
     what = f"continues at update {count} of {steps}"
     if count >= steps:
         what = f"all {count} updates are already done: raise --steps {steps} to continue"
