@@ -12,7 +12,7 @@ A thread of the chief (worker 0) runs round after round: it gathers the pushes o
 then updates:
 
     w~ <- w~ - eta_t / n sum_k g_k             eta_t falls to a tenth every --decay_steps updates
-    average <- a average + (1 - a) w~          the parameters for evaluation
+    average <- a average + (1 - a) w~          the parameters for evaluation (a, d: update.py)
     moving <- d moving + (1 - d) / n sum_k s_k    the statistics for evaluation
 
 and every worker gets a token, the new count.

@@ -7,7 +7,7 @@ Each worker repeats this, without waiting for the others:
            s = the batch's mean and variance at each batch normalisation (Xception)
     push   w~ <- w~ - eta_t g               eta_t falls to a tenth every --decay_steps updates
            moving <- d moving + (1 - d) s    the statistics for evaluation
-           average <- a average + (1 - a) w~   the parameters for evaluation
+           average <- a average + (1 - a) w~   the parameters for evaluation (a, d: update.py)
 """
 
 import os

@@ -44,7 +44,7 @@ def replica(k):
     # 5. The scheme, on worker k. Pull w <- w~, then compute the gradient
     with tf.device(f"/job:worker/task:{k}"):
         batch = [tf.identity(part) for part in drawn]  # travels from the chief to worker k
-        # beside=batch: "computing" is timed from when the batch, too, has arrived
+        # beside=batch: "computing" starts once the batch has arrived too
         w, pulled_at = copies.pull(params, global_step, beside=batch)
         loss, grads = models.gradients(flags.model, w, batch)
         arrived = copies.send(grads, params)  # the same values, now on the ps

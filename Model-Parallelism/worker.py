@@ -1,4 +1,4 @@
-"""A worker: a bare server that runs what the chief's graph places on it."""
+"""A worker: a bare server that runs what the chief places on it."""
 
 from common import cluster, gates  # import first: quiet start-up
 import tensorflow.compat.v1 as tf

@@ -15,8 +15,11 @@ def settings(flags, worker: int) -> list[argparse.Namespace]:
     of twenty are the same as in a search with ten, whatever the number of workers.
 
     Args:
-        flags: the parsed command line. Exits with a one-line error on a bad value.
+        flags: the parsed command line.
         worker: this worker's index, for `--delay`.
+
+    Raises:
+        SystemExit: with a one-line error, if a value is bad.
     """
     check(flags)
     widths = flags.widths if flags.model == "mlp" else [None]  # other models have no hidden layer

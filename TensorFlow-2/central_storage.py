@@ -65,7 +65,7 @@ def replica(batch):
         grads = [tf.identity(g) for g in grads]
     context = tf.distribute.get_replica_context()
     mean = context.all_reduce(tf.distribute.ReduceOp.MEAN, grads)
-    # Record.note's arguments from loss on; began stands in for pulled, since nothing is pulled
+    # Record.note's arguments from loss on; pulled = began: copying w counts as computing
     report = tf.stack([tf.cast(loss, tf.float64), began, began, computed, now(mean)])
     return mean, report
 

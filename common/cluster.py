@@ -42,7 +42,7 @@ class Task:
 
     Attributes:
         job: `ps`, `worker` or `chief`.
-        index: this task's number within its job, from 0. Without a chief job, worker 0 is chief.
+        index: this task's number within its job, from 0. Without a job `chief`, worker 0 is it.
         hosts: job -> its tasks' `host:port`; empty if nothing is distributed.
         flags: the command line.
     """
@@ -172,7 +172,7 @@ class Task:
         # saves. For large models, try it without this line.
         config.graph_options.rewrite_options.disable_meta_optimizer = True
         late = [k for k in self.flags.delay or {} if self.name in ("chief 0", f"worker {k}")]
-        called = self.job == "worker" and "chief" in self.hosts  # a chief's function waits here
+        called = self.job == "worker" and "chief" in self.hosts  # the chief's call waits here
         config.inter_op_parallelism_threads += len(late) + called  # that many may sleep or wait
         return config
 

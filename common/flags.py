@@ -1,4 +1,4 @@
-"""The command line: the same flags for every example, its launcher and its task scripts."""
+"""The command line: an example's launcher and task scripts share it, and examples most flags."""
 
 import argparse
 import re

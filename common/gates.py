@@ -1,6 +1,6 @@
 """Gates: tasks start and stop together, without sleeping or counting.
 
-A gate is an empty queue on a parameter server. A task waits at it by trying to take an element,
+A gate is an empty queue on a task's server. A task waits at it by trying to take an element,
 which never comes. Opening the gate closes the queue: all tasks that wait, or come later, pass. An
 open gate stays open: opening it twice, or passing it again after a restart, changes nothing.
 """

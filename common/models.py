@@ -41,7 +41,7 @@ def shapes(flags) -> list[list[int]]:
 def create(flags) -> list[tf.Variable]:
     """Creates the global parameters as variables, where the current device scope puts them.
 
-    `linear` starts at zero. The others start with zero biases and He's normal weights (arXiv
+    `linear` starts at zero. The others start with zero biases and He normal weights (arXiv
     1502.01852), which depend only on `--seed`, not on the scheme.
     """
 

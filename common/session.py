@@ -134,7 +134,7 @@ def training(
     tf.add_to_collection("global_step_read_op_cache", count_for_hooks)
     saver = None
     first = [tf.train.StopAtStepHook(last_step=flags.steps), Notes(steps)]
-    # Hooks see about 120 calls of each worker or more, never two in a row.
+    # Hooks see about 100 calls of each worker or more, never two in a row.
     calls = flags.steps / (flags.steps_per_execution * (1 if rounds else flags.workers))
     between = max(1, int(calls / 120))
     own = tf.summary.merge_all()  # the script's

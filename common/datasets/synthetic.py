@@ -6,7 +6,7 @@ from common.datasets import KNOWN
 
 
 def load(flags, part: str) -> tuple[np.ndarray, np.ndarray]:
-    """Ten random prototypes in the unit cube; each example is halfway from one of them to noise."""
+    """Ten random points in the unit cube; each example is halfway between one of them and noise."""
     (features,), classes, size = KNOWN["synthetic"]
     prototypes = np.random.default_rng(flags.seed).random((classes, features), np.float32)
     rng = np.random.default_rng([flags.seed, part == "test"])

@@ -70,7 +70,7 @@ def packages(names: tuple[str, ...] = PACKAGES) -> str:
 
 
 def try_tensorflow() -> None:
-    """Prints JSON for each thing that works; starts two servers, as one would use no network."""
+    """Prints JSON for each thing that works; starts two servers, since one uses no network."""
     from common.launch import network
 
     private = network.choose("auto", lambda warning: None) == "private"
@@ -128,7 +128,7 @@ def _holder(port: int) -> str:
 def ports() -> str:
     from common.launch import network
 
-    for port in (2222, 2223, 2224):  # the default ports of tasks started by hand
+    for port in (2222, 2223, 2224):  # of a ps and two workers started by hand
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as TensorFlow does
             try:

@@ -150,7 +150,7 @@ def _stretches(lines: list[dict], launches: list[float]) -> list[tuple[float, fl
 
 
 def _sent(folder: Path, stretches: list[tuple[float, float]]) -> float | None:
-    """Bytes that the private network carried in these periods; None if it was not private."""
+    """Bytes that the private network carried in these periods; None without one."""
     import numpy as np  # late: the launcher starts its tasks first
 
     notes = Tail(folder / "network.jsonl").read()
@@ -163,7 +163,7 @@ def _sent(folder: Path, stretches: list[tuple[float, float]]) -> float | None:
 def _theory(events: list[list[dict]]) -> float:
     """The mean staleness if the others' updates were spread evenly over each cycle, from pull to
     pull: their number in the cycle, times the share of the cycle between pull and push. With equal
-    workers that number is n - 1. A pause counts as the updates that others make during it."""
+    workers that number is n - 1. A pause adds what others do in it."""
     expected = []
     for mine in events:
         for event, following in itertools.pairwise(mine):

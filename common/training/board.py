@@ -6,11 +6,11 @@ import tensorflow.compat.v1 as tf
 
 from common import datasets
 
-POINTS = 100  # of all workers together, about; in a long run, one per second
+POINTS = 100  # about this many per worker; in a long run, one per second
 
 
 def open_writer(results: str, run: str) -> tf.summary.FileWriter:
-    """This process's only writer for `run`, a TensorBoard run. It first writes the graph."""
+    """This process's only writer for `run`, a TensorBoard run. A new one starts with the graph."""
     return tf.summary.FileWriterCache.get(f"{results}/tensorboard/{run}")
 
 
@@ -32,7 +32,7 @@ class Board:
         self._events, self._step, self._time = [], 0, float("inf")  # at the last point
 
     def open(self, opened=open_writer) -> None:
-        """Opens the writer. Call it once the graph is complete."""
+        """Opens the writer. Call this once the graph is complete."""
         self._writer = opened(self._flags.results, f"worker-{self._worker}")
 
     def note(self, events: list[dict], last: bool) -> None:

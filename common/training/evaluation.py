@@ -15,7 +15,7 @@ POINTS = 75  # about this many evaluations in a run; more in a long one
 
 
 class Schedule:
-    """When to evaluate: about `POINTS` times, or every 2 s; at most a third of the time."""
+    """When to evaluate: about `POINTS` times, more in a long run; at most a third of the time."""
 
     def __init__(self, steps: int):
         self._spacing = steps / POINTS
@@ -26,12 +26,12 @@ class Schedule:
         return now >= self._soon and (now >= self._due or step >= self._next)
 
     def note(self, step: int, took: float) -> None:
-        """An evaluation after `step` updates, which took this many seconds, has just ended."""
+        """An evaluation after `step` updates, which took `took` seconds, has just ended."""
         if self._due == 0:
             took = 0.0  # the first one includes set-up
         self._soon = time.time() + 2 * took
         self._due = time.time() + max(0.1, min(2.0, 50 * took), 10 * took)
-        self._next = (step // self._spacing + 1) * self._spacing  # however rarely anybody asks
+        self._next = (step // self._spacing + 1) * self._spacing  # even if calls are rare
 
 
 class Evaluation(tf.train.SessionRunHook):

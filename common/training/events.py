@@ -18,8 +18,8 @@ class Events:
     `common/README.md` describes the keys."""
 
     def __init__(self, flags, worker: int, every: int | None = None):
-        """In `flags.results`. A restarted task appends. `every`: updates by all replicas per point
-        in TensorBoard; default: a hundredth of `--steps`."""
+        """Writes to `flags.results`; a restarted task appends. `every`: updates by all replicas
+        per point in TensorBoard; default: a hundredth of `--steps`."""
         results.create(flags.results)
         self._file = results.open_events(flags, worker)
         self._local_step, self._board = 0, board.Board(flags, worker, every)

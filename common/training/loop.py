@@ -18,8 +18,8 @@ class Session:
     does not need the step takes none.
 
     TensorFlow's hooks take longer than a small step, so those of `session.training` see only one
-    step every 0.1 s, and at least 120 in a run: often enough to log, save and stop. The script's
-    own hooks see every step.
+    step every 0.1 s, but at least about 100 in a run: often enough to log, save and stop. The
+    script's own hooks see every step.
     """
 
     def __init__(self, monitored: tf.train.MonitoredSession, steps: list[Step], between: int):

@@ -5,7 +5,7 @@
 
     pulled_at   "read": on the ps, just before the read; "arrived": the values are on the worker
     number      "computed": the values to push are ready; "counted": on the ps, before the count
-    token       (synchronous schemes) all of these, and "asked": on the ps, before the wait for it
+    token       (synchronous) all but "counted", and "asked": on the ps, before the wait for it
 """
 
 import math

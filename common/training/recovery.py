@@ -66,5 +66,5 @@ class SessionCreator(tf.train.SessionCreator):
              f"{task.flags.timeout:g} s: start it, or see its log")  # fmt: skip
 
     def connect(self) -> tf.Session:
-        """A session on parameters that exist already."""
+        """A session on parameters that already exist."""
         return tf.Session(self._target, config=self._task.config)

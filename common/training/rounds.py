@@ -13,7 +13,7 @@ One round consists of the operations below:
 
 Each worker's training loop runs its part; a separate thread in the chief's process runs the
 chief's. (`tf.train.SyncReplicasOptimizer` has one queue of tokens for all: a fast worker may take
-two, and the update then contains two gradients of one worker.)
+two, and the update then contains two gradients from one worker.)
 """
 
 import json
@@ -130,7 +130,7 @@ class Rounds(tf.train.SessionRunHook):
             chain = copies([released.op], [rows.put], self._task.flags.steps_per_execution)
             self._several = [chain[-1][end] for end in self._ends]
 
-    # As a hook: the chief's thread makes one update after another, beside the training loop.
+    # As a hook: the chief's thread makes one update after another, alongside the training loop.
 
     def after_create_session(self, session, coord):
         """Also called after a recovery, when the thread of the lost session has ended."""

@@ -1,7 +1,7 @@
 """The session of a client with several threads, which all recover if one of them loses a task.
 
-There is only one session, so a thread that loses a task must replace it for all. The other threads
-may be in the middle of a step: it is aborted, and they continue in the new session.
+The threads share one session, so one that loses a task must replace the session for all. The
+others may be in the middle of a step: it is aborted, and they continue in the new session.
 """
 
 import threading

@@ -135,7 +135,7 @@ class Step:
                 self._counted[k] = counted
                 diverged |= math.isnan(loss)
             lines = [json.dumps(event) + "\n" for event in events]
-            file.write("".join(lines))  # whole lines at once: nobody reads half a line
+            file.write("".join(lines))  # whole lines at once: so nobody reads half a line
             self._boards[k].note(events, last or diverged)
             if k == 0:
                 self._unsaid = events[-1] if events else self._unsaid
