@@ -27,8 +27,7 @@ import ensurepip, venv; print("with venv")' 2>/dev/null)
     "Ubuntu: apt install python3-venv)${only:-; there is no Python}"
 }
 
-# Runs a command; if it fails, prints a one-line error. fd 3 is the screen.
-setup_try() {
+setup_try() {  # runs a command; if it fails, prints a one-line error. fd 3 is the screen
   local said
   said=$(set -o pipefail; "$@" 2>&1 >&3 | while IFS= read -r line; do
     echo "$line" >&3; echo "$line"; done) && return
@@ -41,8 +40,7 @@ setup_try() {
   esac
 }
 
-# Replaces .venv, whatever is wrong with it.
-setup_make() {
+setup_make() {  # replaces .venv, whatever is wrong with it
   [ ! -L "$venv" ] && { [ ! -e "$venv" ] || [ -e "$venv/.stamp" ]; } ||
     setup_fail "$venv was not made by this set-up: remove it, or set PYTHON to a Python that has" \
       "the packages"
@@ -81,8 +79,7 @@ setup_stop() {
 }
 
 if [ "$0" = "$common/setup.sh" ] && [ $# = 1 ]; then  # called below
-  setup_ready || python=$1 setup_make 3>&2 >&2
-  exit
+  setup_ready || python=$1 setup_make 3>&2 >&2; exit
 elif [ -z "${PYTHON:-}" ]; then
   PYTHON=$venv/bin/python
   if ! setup_ready; then
@@ -103,8 +100,7 @@ except BlockingIOError:
 except OSError: pass  # a file system without locks
 os._exit(subprocess.call(sys.argv[1:], stdin=subprocess.DEVNULL))  # skips cleanup, so no more alarms' \
       "$BASH" "$common/setup.sh" "$python" &
-    trap 'setup_stop 130' INT
-    trap 'setup_stop 143' TERM HUP
+    trap 'setup_stop 130' INT; trap 'setup_stop 143' TERM HUP
     wait $! || exit
     trap - INT TERM HUP
   fi
@@ -114,5 +110,4 @@ fi
 
 case ${PYTHON} in [!/]*/*) PYTHON=$PWD/$PYTHON ;; esac
 
-# Starts an example.
 launch() { exec "$PYTHON" "$common/launch" "$@"; }
