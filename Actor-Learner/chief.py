@@ -90,15 +90,18 @@ close = queue.close(cancel_pending_enqueues=True)
 ready = gates.Gate("ready", task.device)
 left = {f"worker {k}": gates.Gate(f"left-{k}", task.device) for k in range(flags.workers)}
 
-# 6. TensorFlow's monitored session initialises the parameters, or restores the newest checkpoint,
-# and saves one every second. When the gate opens, the actors may pull.
+# 6. TensorFlow's monitored session initialises the parameters, or restores the newest checkpoint.
+# Checkpoints, a hook, saves one every second; TensorFlow's own hook for that would also write to
+# TensorBoard. When the gate opens, the actors may pull.
 events = [Events(flags, k, every=1) for k in range(flags.workers)]
 tensorboard = tf.summary.FileWriter(f"{flags.results}/tensorboard/chief-0")
 patience = tf.RunOptions(timeout_in_ms=int(1000 * flags.timeout))
+saver = checkpoints.saver(flags.checkpoint_dir)
 with tf.train.MonitoredTrainingSession(
-    server.target, checkpoint_dir=flags.checkpoint_dir, save_checkpoint_secs=1, config=task.config,
+    server.target, checkpoint_dir=flags.checkpoint_dir, save_checkpoint_secs=None,
     save_summaries_steps=None, save_summaries_secs=None, log_step_count_steps=None,
-    scaffold=tf.train.Scaffold(saver=checkpoints.saver(flags.checkpoint_dir)),
+    scaffold=tf.train.Scaffold(saver=saver), config=task.config,
+    hooks=[checkpoints.Checkpoints(flags.checkpoint_dir, saver)],
 ) as sess:  # fmt: skip
     made, mean = sess.run(so_far)
     checkpoints.resumed(task, made)

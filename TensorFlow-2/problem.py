@@ -154,10 +154,11 @@ class Record:
 def start_again_after_a_loss(task) -> None:
     """From now on, an error that reports a lost task restarts this process from the newest
     checkpoint. It may be raised anywhere, even before the first step."""
+    usual = sys.excepthook  # that of common/, which explains a full disk
 
     def hook(kind, error, trace):
         if not isinstance(error, (tf.errors.UnavailableError, tf.errors.AbortedError)):
-            return sys.__excepthook__(kind, error, trace)
+            return usual(kind, error, trace)
         said = str(error)
         said = said[max(0, said.find("Collective ops")) :]  # without the graph's traceback
         print(f"> [{task.name}] lost another task\n{said}", flush=True)

@@ -63,6 +63,15 @@ def assert_points_are_means(finished, k: int, batch: int) -> list:
     return graphs
 
 
+def assert_runs(finished, names: set[str]) -> None:
+    """TensorBoard shows these runs and no others, and each has scalars. It searches the whole
+    results folder, so a file of events beside the checkpoints would be a run, too."""
+    board = finished.results / "tensorboard"
+    everywhere = {path.parent for path in finished.results.rglob("events.out.tfevents.*")}
+    assert everywhere == set(board.iterdir()) == {board / name for name in names}
+    assert all(shown(path)[0] for path in everywhere)
+
+
 SLOW = pytest.mark.slow("another scheme")
 
 
@@ -72,10 +81,8 @@ SLOW = pytest.mark.slow("another scheme")
 )
 def test_a_default_run(default_run, example, examples, tested):
     finished = default_run(example)
+    assert_runs(finished, {"worker-0", "worker-1", "test"})
     board = finished.results / "tensorboard"
-    assert {path.name for path in board.iterdir()} == {"worker-0", "worker-1", "test"}
-    everywhere = {path.parent for path in finished.results.rglob("events.out.tfevents.*")}
-    assert everywhere == set(board.iterdir())  # no TensorBoard run without scalars
 
     measured, _ = shown(board / "test")
     evaluations = record.read_evaluations(finished.results)
@@ -104,11 +111,11 @@ def test_a_default_run(default_run, example, examples, tested):
 @pytest.mark.slow("complete runs")
 def test_a_default_run_with_its_own_loop(default_run, example):
     finished = default_run(example)
-    runs = {path.name for path in (finished.results / "tensorboard").iterdir()}
-    assert runs - {"chief-0"} == {"worker-0", "worker-1", "test"}
+    learner = {"chief-0"} if example == "Actor-Learner" else set()
+    assert_runs(finished, {"worker-0", "worker-1", "test"} | learner)
     points = 0
     for k in (0, 1):
-        assert_points_are_means(finished, k, 32)
+        assert not assert_points_are_means(finished, k, 32)  # no graph
         points += len(shown(finished.results / "tensorboard" / f"worker-{k}")[0]["loss"])
     assert points >= 50
     measured, _ = shown(finished.results / "tensorboard" / "test")
@@ -116,7 +123,10 @@ def test_a_default_run_with_its_own_loop(default_run, example):
     assert [step for step, _ in measured["test_accuracy"]] == [
         found["global_step"] for found in evaluations
     ]
-    assert example != "TensorFlow-2" or len(evaluations) >= 10  # of 75, on a slow machine
+    if example == "TensorFlow-2":
+        assert len(evaluations) >= 10  # of 75, on a slow machine
+    else:
+        assert len(evaluations) == 1  # at the end
 
 
 @pytest.mark.parametrize(("dear", "points", "share"), [(0.001, 75, 0.1), (0.05, 10, 0.34)])
