@@ -1,5 +1,9 @@
-"""common/README.md describes every file, key, array and scalar of a run, and no others."""
+"""common/README.md describes the files, keys, arrays and scalars of the runs made here, and no
+others: two schemes, a task started by hand, and the examples that leave more; also the arrays of
+networks that only one example has. It says more, such as the scalars of one example: not tested."""
 
+import argparse
+import importlib.util
 import json
 import re
 import subprocess
@@ -7,6 +11,7 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow.compat.v1 as tf
 from conftest import ROOT, environment
 from machine import seconds
 from test_tensorboard import shown
@@ -14,6 +19,7 @@ from test_tensorboard import shown
 from common.launch import network, record
 
 TEXT = (ROOT / "common" / "README.md").read_text().partition("## What a run leaves")[2]
+OF_ONE_EXAMPLE = {"trials.jsonl", "members.npz", "client.json", "clocks.jsonl", "transfers.json"}
 
 
 def tables(heading: str) -> list[list[list[str]]]:
@@ -49,6 +55,27 @@ def files(folder) -> set[str]:
     return found
 
 
+def own_arrays(example: str) -> dict[str, list[str]]:
+    """The arrays of an example's own network, as the text describes them: name -> dimensions."""
+    found, current = {}, ""
+    for name, array, shape in tables("Arrays")[1]:
+        current = name or current  # an empty cell continues the row above
+        if current == example:
+            lists = [each.split(", ") for each in re.findall(r"\[([^\[\]]*)\]", shape)]
+            found |= dict(zip(re.findall(r"`(\w+)`", array), lists, strict=True))
+    assert found
+    return found
+
+
+def assert_names_arrays(example: str, finished) -> None:
+    with np.load(finished.results / "parameters.npz") as file:
+        assert {name: file[name].ndim for name in file.files} == {
+            name: len(shape) for name, shape in own_arrays(example).items()
+        }
+        assert file.files == list(own_arrays(example))
+        assert {file[name].dtype for name in file.files} == {np.dtype("float32")}
+
+
 @pytest.fixture
 def alone(tmp_path):
     """Runs one task by hand, without the launcher; returns its results folder."""
@@ -65,9 +92,8 @@ def test_what_two_runs_and_a_task_by_hand_write(run, default_run, alone):
     hogwild = default_run("HogWild")
     rounds = run("Synchronous-SGD", "--steps", 20, "--model", "linear")
     found = files(hogwild.results) | files(rounds.results) | files(alone)
-    search = {"trials.jsonl", "members.npz"}
     private = set() if network.can_be_private() else {"network.jsonl"}
-    assert found | {"network.jsonl"} == names(tables("")[0]) - search
+    assert found | {"network.jsonl"} == names(tables("")[0]) - OF_ONE_EXAMPLE
     assert private <= found
 
     for finished in (hogwild, rounds):
@@ -93,7 +119,7 @@ def test_what_two_runs_and_a_task_by_hand_write(run, default_run, alone):
     assert set(part) == names(tables("`task-JOB-K.json`")[0])
 
     # The arrays: names in order, and the number of dimensions that the text gives.
-    (rows,) = tables("Arrays")
+    rows, _ = tables("Arrays")
     described: dict[str | None, list] = {}
     model = None
     for file, array, shape in rows:
@@ -119,6 +145,103 @@ def test_keys_that_a_custom_loop_adds(default_run):
         assert base <= found
         seen |= found - base
     assert seen == more
-    assert {"trials.jsonl", "members.npz"} <= files(search.results)
+    assert_names_arrays("Actor-Learner", learner)
+    assert files(search.results) & OF_ONE_EXAMPLE == {"trials.jsonl", "members.npz"}
+    trials = record.Tail(search.results / "trials.jsonl").read()
+    assert {key for trial in trials for key in trial} == names(tables("`trials.jsonl`")[0])
     with np.load(search.results / "members.npz") as file:
         assert all(re.fullmatch(r"trial_\d+/\w+", name) for name in file.files)
+
+
+@pytest.mark.slow("a run")
+def test_the_cost_of_a_client(run):
+    finished = run("In-Graph-Replication", "--steps", 200)
+    assert files(finished.results) & OF_ONE_EXAMPLE == {"client.json"}
+    found = json.loads((finished.results / "client.json").read_text())
+    assert set(found) == names(tables("`client.json`")[0])
+
+
+@pytest.mark.slow("a run")
+def test_clocks_and_transfers(run):
+    finished = run("Model-Parallelism", "--steps", 12)
+    assert files(finished.results) & OF_ONE_EXAMPLE == {"clocks.jsonl", "transfers.json"}
+    steps = record.Tail(finished.results / "clocks.jsonl").read()
+    transfers = json.loads((finished.results / "transfers.json").read_text())
+    lines = [part for step in steps for part in step]
+    for name, found in (("clocks.jsonl", lines), ("transfers.json", transfers)):
+        (rows,) = tables(f"`{name}`")
+        entries = [int(number) for row in rows for number in row[0].split(", ")]
+        assert entries == list(range(1, len(found[0]) + 1))
+        assert all(len(each) == len(entries) for each in found)
+    assert len(steps) == 12
+    assert_names_arrays("Model-Parallelism, `--split layers`", finished)
+
+
+FLAGS = argparse.Namespace(data="digits", seed=0, hidden=7, workers=2, width=0.25)
+SIZES = {"features": 64, "hidden": 7, "classes": 10}
+
+
+@pytest.fixture
+def created(monkeypatch):
+    """`created("Your-Own", "network", make)`: the names and shapes of the variables in the list
+    that `make` creates with a module of an example."""
+
+    def _created(example, name, make) -> dict[str, list[int]]:
+        monkeypatch.syspath_prepend(ROOT / example)  # it may import others in its folder
+        spec = importlib.util.spec_from_file_location(
+            f"{example}-{name}", ROOT / example / f"{name}.py"
+        )
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        with tf.Graph().as_default():
+            return {param.op.name: param.shape.as_list() for param in make(module)}
+
+    return _created
+
+
+@pytest.mark.parametrize(
+    ("described", "script", "make"),
+    [
+        ("Your-Own", "network", lambda module: module.create(FLAGS, 64, 10)),
+        ("Actor-Learner", "shared",
+         lambda module: module.network("policy", 2, FLAGS) + module.network("baseline", 1, FLAGS)),
+        ("Model-Parallelism, `--split layers`", "network",
+         lambda module: [param for i in range(4) for param in module.create(FLAGS, i)]),
+        ("CIFAR-10, `cnn`", "cnn", lambda module: module.create(FLAGS, 10)[0]),
+    ],
+)  # fmt: skip
+def test_the_arrays_of_a_network_of_its_own(created, described, script, make):
+    expected = {name: [SIZES.get(size) or int(size) for size in shape]
+                for name, shape in own_arrays(described).items()}  # fmt: skip
+    found = created(described.partition(",")[0], script, make)
+    assert list(found.items()) == list(expected.items())
+
+
+def test_the_arrays_of_a_network_split_by_units(created):
+    def make(module):
+        return [param for k in (0, 1) for param in module.create_units(FLAGS, k)]
+
+    expected = []
+    for k, units in enumerate((3, 4)):  # of 7
+        sizes = SIZES | {"units": units}
+        for name, shape in own_arrays("Model-Parallelism, `--split units`").items():
+            if k == 0 or name.endswith("_K"):
+                expected.append((name.replace("_K", f"_{k}"), [sizes[size] for size in shape]))
+    assert list(created("Model-Parallelism", "network", make).items()) == expected
+
+
+def test_the_arrays_of_xception(created):
+    found = created("CIFAR-10", "xception", lambda module: module.create(FLAGS, 10)[0])
+    (row,) = [row for row in tables("Arrays")[1] if row[0] == "CIFAR-10, `xception`"]
+    assert list(found) == [f"parameter_{i}" for i in range(len(found))]
+    assert row[1] == f"`parameter_0` to `parameter_{len(found) - 1}`"
+    shapes = list(found.values())
+    while len(shapes) > 2:
+        height, width, inputs, outputs = shapes.pop(0)
+        if outputs == 1:  # the first array of a separable convolution
+            assert (height, width) == (3, 3)
+            _, _, again, outputs = one = shapes.pop(0)
+            assert one == [1, 1, inputs, outputs] and again == inputs
+        assert shapes[:2] == [[outputs], [outputs]]  # gamma and beta
+        del shapes[:2]
+    assert shapes == [[outputs, 10], [10]]
