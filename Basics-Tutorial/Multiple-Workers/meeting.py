@@ -6,6 +6,7 @@ the system releases the lock when the process ends. So the next notebook recogni
 a dead run and replaces them.
 """
 
+import atexit
 import contextlib
 import fcntl
 import getpass
@@ -86,6 +87,7 @@ def meet(role: str) -> dict[str, list[str]]:
             ps, *workers = notebook.free_addresses(3)  # we are first, or the last run is dead
             file.write_text(json.dumps({"ps": [ps], "worker": workers}))
         _held[role] = lock
+        atexit.register(lambda: role in _held and leave(role))  # if the kernel is shut down
         return json.loads(file.read_text())
 
 
