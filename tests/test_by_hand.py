@@ -13,6 +13,7 @@ from conftest import ROOT, environment
 from machine import seconds
 
 from common.launch import by_hand
+from common.training import results
 
 pytestmark = pytest.mark.slow("tests how runs start, not a scheme")
 
@@ -33,16 +34,25 @@ def start(job, index, tmp_path, *flags, prefix=(), **env):
     )
 
 
-def finish(tasks, tmp_path):
-    """All tasks end on their own, including the ps; both workers made updates; none is missing."""
+def finish(tasks, tmp_path, ports, earlier=""):
+    """All tasks end on their own, including the ps; both workers made updates; none is missing.
+
+    `ports`: those that the tasks warn about. `earlier`: events that worker 1 must have kept.
+    """
     outputs = [task.communicate(timeout=seconds(90))[0] for task in tasks]
     assert [task.returncode for task in tasks] == [0, 0, 0], "\n".join(outputs)
+    for output, port in zip(outputs, ports, strict=True):
+        warnings = [line for line in output.splitlines() if line.startswith("warning:")]
+        assert len(warnings) == 1
+        assert warnings[0].startswith(f"warning: port {port} is open on all interfaces of this")
     assert "ps 0 exits after worker 0 and worker 1" in outputs[0]
     assert "test accuracy" in outputs[1]
     assert (tmp_path / "worker-0" / "parameters.npz").is_file()
     steps = []
     for k in (0, 1):
-        lines = (tmp_path / f"worker-{k}" / f"events-worker-{k}.jsonl").read_text().splitlines()
+        text = results.events_file(tmp_path / f"worker-{k}", k).read_text()
+        assert not k or text.startswith(earlier)
+        lines = text.removeprefix(earlier).splitlines()
         steps.append([json.loads(line)["global_step"] for line in lines])
     assert sorted(steps[0] + steps[1]) == list(range(1, 61))
     assert steps[0]
@@ -51,8 +61,13 @@ def finish(tasks, tmp_path):
 
 @pytest.mark.usefixtures("default_ports")
 def test_three_terminals_with_the_default_ports(tmp_path):
+    """Worker 1 finds the events of an earlier process, which was killed while it wrote a line: it
+    cuts that one off, and appends to the others."""
+    earlier = "".join(json.dumps({"global_step": 1, "time": k}) + "\n" for k in range(3))
+    (tmp_path / "worker-1").mkdir()
+    results.events_file(tmp_path / "worker-1", 1).write_text(earlier + '{"time": 17')
     tasks = [start(job, i, tmp_path, "--task_index", str(i)) for job, i in TASKS]
-    finish(tasks, tmp_path)
+    finish(tasks, tmp_path, [2222, 2223, 2224], earlier)
 
 
 @contextlib.contextmanager
@@ -92,13 +107,14 @@ def test_a_port_in_use(tmp_path, job, shared):
 def test_tf_config_with_a_chief(tmp_path):
     from common.launch import network
 
-    ps, chief, worker = (f"localhost:{port}" for port in network.free_ports(3, private=False))
+    ports = network.free_ports(3, private=False)
+    ps, chief, worker = (f"localhost:{port}" for port in ports)
     cluster = {"ps": [ps], "chief": [chief], "worker": [worker]}
     tasks = []
     for script, (job, index) in zip(TASKS, [("ps", 0), ("chief", 0), ("worker", 0)]):
         config = json.dumps({"cluster": cluster, "task": {"type": job, "index": index}})
         tasks.append(start(*script, tmp_path, TF_CONFIG=config))
-    finish(tasks, tmp_path)
+    finish(tasks, tmp_path, ports)
 
 
 @pytest.fixture
@@ -144,4 +160,4 @@ def test_three_hosts(hosts, tmp_path):
               prefix=["ip", "netns", "exec", host])
         for host, (job, index) in zip(hosts, TASKS)
     ]  # fmt: skip
-    finish(tasks, tmp_path)
+    finish(tasks, tmp_path, [2222] * 3)

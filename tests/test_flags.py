@@ -555,6 +555,9 @@ def test_a_bad_tf_config(task, capsys, config, words):
         ("--job_name chief", ("--job_name", "'ps', 'worker'")),
         ("--delay 2:1", ("--delay 2", "the last worker is 1")),  # of the cluster, not of --workers
         ("--nonsense", ("unknown argument --nonsense",)),
+        ("--link_mbit 9", ("--link_mbit", "started by hand", "only run.sh", "leave it out")),
+        ("--link_mbit=9 --network host", ("--link_mbit", "started by hand", "leave it out")),
+        ("--network private", ("--network", "started by hand", "only run.sh", "leave it out")),
     ],
 )
 def test_a_bad_cluster_on_the_command_line(task, capsys, flags, words):
@@ -562,6 +565,28 @@ def test_a_bad_cluster_on_the_command_line(task, capsys, flags, words):
         task("worker", *flags.split())
     assert ended.value.code == 2
     assert_one_sentence(capsys.readouterr().err, *words)
+
+
+def test_a_private_network_is_refused_only_if_a_task_script_is_asked_for_it(task):
+    """Not if `DEFAULTS` has it, nor if the launcher passes the flag on."""
+    private = HOGWILD | {"network": "private"}
+    assert task("worker", defaults=private | {"link_mbit": 9}).flags.network == "private"
+    assert task("worker", "--network", "host", defaults=private).flags.network == "host"
+    passed = ("--ps_hosts", "a:1", "--worker_hosts", "b:1", "--job_name", "worker",
+              "--task_index", 0, "--network", "private", "--link_mbit", 9)  # fmt: skip
+    assert task("worker", *passed).flags.link_mbit == 9
+
+
+def test_a_task_started_by_hand_warns_that_its_port_is_open(task, capsys):
+    """Nothing else. A task of the launcher does not: run.sh has warned if its ports are open."""
+    hosts = ("--ps_hosts", "a:1", "--worker_hosts", "b:2,c:3")
+    what = "open on all interfaces of this machine, without authentication: run only on a network"
+    for port, *words in (1, "ps"), (3, "worker", "--task_index", 1), (4, "chief"):
+        chief = ("--chief_hosts", "d:4") if "chief" in words else ()
+        task(*words, *hosts, *chief)
+        assert capsys.readouterr().out == f"warning: port {port} is {what} that you trust\n"
+    task("worker", *hosts, "--job_name", "worker", "--task_index", 0)
+    assert capsys.readouterr().out == ""
 
 
 def test_an_example_with_one_worker_refuses_a_cluster_with_two(task, capsys):

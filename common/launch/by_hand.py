@@ -47,6 +47,10 @@ def check(task, defaults: dict, parser, named: bool) -> None:
     `named`: whether the command line names a results folder. Without one, a bare server writes no
     file.
     """
+    for flag in sorted(parser.given & {"--link_mbit", "--network"}):
+        if flag == "--link_mbit" or task.flags.network == "private":
+            parser.error(f"{flag}: a task started by hand has no private network, since only "
+                         "run.sh makes one; leave it out")  # fmt: skip
     mistakes.check(task.flags, defaults, parser)
     if task.hosts:
         check_free(task.address)
