@@ -128,6 +128,12 @@ MISTAKES = [
         ("HogWild", f"--checkpoint_dir {NOT_UTF8}", "--checkpoint_dir", "UTF-8"),
         ("HogWild", f"--data {NOT_UTF8}.npz", "--data", "UTF-8"),
         ("HogWild", "--results 'two\nlines'", "--results", r"two\nlines"),
+        (
+            "HogWild",
+            "--results agn",
+            "--results",
+            "/agn already holds a run of AGN, not of HogWild",
+        ),
         ("HogWild", "--results file", "cannot write to", "file", "--results"),
         ("HogWild", "--results file/deeper", "cannot write to", "file/deeper", "--results"),
         ("HogWild", "--results file/much/deeper", "cannot write to", "--results"),
@@ -179,7 +185,6 @@ SHELL = {
     "mkdir x; cd x; rmdir ../x; bash $run --results /tmp/never": (
         "the current directory has been deleted",
     ),
-    "ulimit -v 1500000; bash $run": ("only 1.5 GB of memory", "ulimit -v"),
     "PYTHON=/no/python bash $run": ("/no/python", "is not a program"),
     "PYTHON=$PWD/lengths.npz bash $run": ("lengths.npz", "is not a program"),
     f"bash $run --results {shlex.quote(NOT_UTF8)}": ("--results", "UTF-8"),
@@ -187,6 +192,8 @@ SHELL = {
     "bash $run --data lengths.npz --results new": ("y_train (11,)",),
     "bash $run --ps 70000 --network host": ("GB of memory, but",),
 }
+if sys.platform == "linux":  # only Linux limits the address space
+    SHELL["ulimit -v 1500000; bash $run"] = ("only 1.5 GB of memory", "ulimit -v")
 
 
 def arrays(train: int = 12, test: int = 4, classes: int = 3, shape=(5,)) -> dict[str, np.ndarray]:
@@ -236,6 +243,11 @@ def prepare(here: Path) -> None:
     with open(here / "one-array.npz", "wb") as file:
         np.save(file, np.zeros((3, 3)))
     (here / "file").write_text("precious")
+    # A run that can be continued: it has a checkpoint. Its last launch was AGN's.
+    (here / "agn" / "checkpoints").mkdir(parents=True)
+    (here / "agn" / "checkpoints" / "model.ckpt-9.index").touch()
+    launches = [json.dumps({"scheme": scheme}) + "\n" for scheme in ("HogWild", "AGN")]
+    (here / "agn" / "launches.jsonl").write_text("".join(launches))
 
 
 def state(*folders: Path) -> dict[str, tuple]:

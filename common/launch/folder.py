@@ -8,11 +8,12 @@ import time
 from pathlib import Path
 
 from common import fail
+from common.launch import record
 from common.training import results
 
 
 def _lock(path: Path) -> None:
-    """Locks a folder, without a file, until this process ends; fails if another run has it."""
+    """Locks a folder, without a lock file, until this process ends; fails if another run has it."""
     try:
         fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -25,11 +26,11 @@ class Folder:
     """The `--results` folder, locked against other runs until this process ends."""
 
     def __init__(self, options, scheme: str):
-        """For a run of the example `scheme`: creates it and the `--checkpoint_dir` folder.
+        """Creates the `--results` and `--checkpoint_dir` folders of a run of the example `scheme`.
 
         Raises:
             SystemExit: with a one-line error, if one of them is not writable or is in use, or if
-                the folder holds results but no checkpoint to continue from.
+                the folder holds results but no checkpoint to continue from, or another scheme's.
         """
         options.checkpoint_dir = options.checkpoint_dir or f"{options.results}/checkpoints"
         self.path, checkpoints = Path(options.results), Path(options.checkpoint_dir)
@@ -38,6 +39,10 @@ class Folder:
         if files and not goes_on:
             fail(f"--results {self.path} already holds {min(files)}, but no run of run.sh with a "
                  "checkpoint to continue from: use another folder")  # fmt: skip
+        for launch in record.Tail(self.path / "launches.jsonl").read()[-1:]:
+            if launch["scheme"] != scheme:
+                fail(f"--results {self.path} already holds a run of {launch['scheme']}, not of "
+                     f"{scheme}: use another folder")  # fmt: skip
         try:
             results.create(self.path / "logs")
             results.create(checkpoints, "--checkpoint_dir")
