@@ -143,6 +143,20 @@ def test_an_npz_is_used_unchanged(npz, kind):
     assert data.scaled(tensor) is tensor
 
 
+@pytest.mark.parametrize("kind", [np.uint8, np.uint64])
+def test_labels_may_be_unsigned(npz, kind):
+    """TensorFlow's losses take signed ones."""
+    labels = (np.arange(12) % 3).astype(kind)
+    options = flags("--data", npz(y_train=labels), "--batch_size", 0)  # y_test is signed
+    prepare.check(options)
+    assert datasets.describe(options) == ((5,), 3, 12)
+    _, found = data.load(options, "train")
+    (_, batch), *_ = fetch_batches(options, 1)
+    for each in (found, batch):
+        assert each.dtype == np.int64
+        np.testing.assert_array_equal(each, np.arange(12) % 3)
+
+
 # Bad combinations; bad_input.py has the faults of an .npz
 
 
@@ -623,6 +637,39 @@ def test_two_processes_download_once(server, tmp_path):
     assert cached(tmp_path) == expected_cache("cifar10")
 
 
+def test_the_second_of_two_processes_downloads_if_the_first_fails(server, tmp_path, monkeypatch):
+    """The first removes the empty folder while the second waits for its lock there."""
+    name, good = "cifar-10-binary.tar.gz", TAR_FILES["cifar-10-binary.tar.gz"]
+    lock, half, both_wait, calls = download.fcntl.flock, threading.Event(), threading.Event(), []
+
+    def flock(file, how):
+        calls.append(file)
+        if len(calls) == 2:  # the second process has opened the folder
+            both_wait.set()
+        lock(file, how)
+
+    def halfway():
+        half.set()
+        assert both_wait.wait(seconds(20))
+        server.bodies[f"/cifar10/{name}"] = good
+
+    def fetch():
+        with contextlib.suppress(SystemExit):  # of the first
+            prepare.fetch(flags("--data", "cifar10"))
+
+    monkeypatch.setattr(download.fcntl, "flock", flock)
+    server.bodies[f"/cifar10/{name}"] = b"!" + good[1:]
+    server.halfway = halfway
+    both = [threading.Thread(target=fetch) for _ in range(2)]
+    both[0].start()
+    assert half.wait(seconds(10))
+    both[1].start()
+    for one in both:
+        one.join(seconds(20))
+    assert len(server.asked) == 2
+    assert cached(tmp_path) == expected_cache("cifar10")
+
+
 def test_a_terminal_shows_a_progress_bar(server, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
@@ -719,7 +766,7 @@ def test_a_server_that_does_not_answer(server, tmp_path, capsys):
         prepare.fetch(flags("--data", "mnist", "--data_url", url))
     assert ended.value.code == 2
     one_sentence(capsys.readouterr().err, f"cannot download {url}", "refused", "--data_url")
-    assert cached(tmp_path) == {}
+    assert not (tmp_path / "cache").exists()
 
 
 def test_a_damaged_file_is_fetched_again(server, tmp_path, capsys):
@@ -774,5 +821,5 @@ def test_a_corrupt_download_on_the_command_line(server, tmp_path):
     assert finished.returncode == 2
     one_sentence(finished.stderr, f"{server.url}/mnist/train-images", "MD5", "--data_url")
     assert server.asked == ["/mnist/train-images-idx3-ubyte.gz"]
-    assert cached(tmp_path) == {}
+    assert not (tmp_path / "cache").exists()
     assert not list(tmp_path.glob("results/*.json"))

@@ -70,7 +70,6 @@ def fetch(name: str, url: str | None = None, say: Callable[[str], None] = print)
     for file, (md5, size) in files.items():
         address, path = f"{(url or source).rstrip('/')}/{file}", target / file
         try:
-            target.mkdir(parents=True, exist_ok=True)
             with alone_in(target):
                 if path.exists() and _md5(path) == md5:
                     continue
@@ -89,13 +88,27 @@ def fetch(name: str, url: str | None = None, say: Callable[[str], None] = print)
 
 @contextlib.contextmanager
 def alone_in(place: Path) -> Iterator[None]:
-    """Admits one process at a time; the others wait. The lock ends with its process."""
-    lock = os.open(place, os.O_RDONLY)
+    """Admits one process at a time to a folder; the others wait. The lock ends with its process.
+
+    Creates the folder if needed; in the end, removes what it has created if nothing is in there.
+    """
+    made, locks = [], []
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        while True:
+            made += [path for path in (place, *place.parents) if not os.path.exists(path)]
+            place.mkdir(parents=True, exist_ok=True)
+            locks.append(os.open(place, os.O_RDONLY))
+            fcntl.flock(locks[-1], fcntl.LOCK_EX)
+            # While this process waited, another one may have removed the folder.
+            if os.path.exists(place) and os.path.samestat(os.fstat(locks[-1]), place.stat()):
+                break
         yield
     finally:
-        os.close(lock)
+        for path in made:
+            with contextlib.suppress(OSError):  # it is not empty
+                path.rmdir()
+        for lock in locks:
+            os.close(lock)
 
 
 def _md5(path: Path) -> str:
