@@ -113,6 +113,7 @@ def test_synchronous_training_survives(start, tmp_path):
     assert process.returncode == 0, output
     assert "[worker 0] continues at update 220 of 1100" in output
     (at,) = re.findall(r"^\[worker 0\] lost a .*: continues at update (\d+)$", output, re.M)
+    assert re.search(r"^\[worker 1\] lost a .*: continues at update \d+$", output, re.M)
     made = [json.loads(line) for line in (where / "updates.jsonl").read_text().splitlines()]
     again = 1100 - int(at)
     before, after = ([u["global_step"] for u in part] for part in (made[:-again], made[-again:]))

@@ -50,6 +50,13 @@ class Kill(tf.train.SessionRunHook):
 
 
 # 6. """
+# Worker 1 is killed while it leaves: it has told ps 0, but not ps 1, which still waits for it.
+LEAVE = "                gate.open(session)\n"
+KILL_LEAVING = f"""{LEAVE}            if task.name == "worker 1":
+                import os
+
+                os.kill(os.getpid(), 9)
+"""
 
 
 def numbers(finished) -> list[int]:
@@ -61,24 +68,30 @@ def numbers(finished) -> list[int]:
 @pytest.mark.parametrize(("example", "worker"), [("HogWild", 0), ("Synchronous-SGD", 1)])
 def test_a_ps_lost_after_the_loop_and_a_worker_after_the_results(run, tmp_path, example, worker):
     """The run repeats the updates since the last checkpoint. When the worker dies, the run is
-    complete: nothing waits for the worker, or for a server that it has not left."""
+    complete: nothing waits for the worker, or for the server that worker 1 has not left."""
     source = (ROOT / example / "worker.py").read_text()
     assert source.count("\n# 6. ") == source.count(") as sess:") == 1
     source = source.replace("\n# 6. ", KILL).replace(") as sess:", ", hooks=[Kill()]) as sess:")
-    source += f"\nif task.index == {worker}:\n    import os\n\n    os.kill(os.getpid(), 9)\n"
+    if worker == 0:
+        source += "\nif task.is_chief:\n    import os\n\n    os.kill(os.getpid(), 9)\n"
     root = copy_example(example, tmp_path / "mine", worker=source)
-    finished = run(example, "--ps", 2, "--steps", 300, root=root)
+    if worker == 1:
+        together = root / "common" / "training" / "together.py"
+        assert together.read_text().count(LEAVE) == 1
+        together.write_text(together.read_text().replace(LEAVE, KILL_LEAVING))
+    finished = run(example, "--ps", 2, "--steps", 300, "--timeout", 10**6, root=root)
     codes = {f"{t['job']} {t['index']}": t["exit_code"] for t in finished.summary["tasks"]}
     assert codes[f"worker {worker}"] == -9
     assert codes[f"worker {1 - worker}"] == 0
+    assert worker == 0 or codes["ps 1"] == -9  # the launcher gives it 5 s
     for k in (0, 1):  # the screen shows each worker's last step
         number = finished.events(k)[-1]["global_step"]
         assert f"\n[worker {k}] step {number}  loss " in finished.output
     assert "ps 0 was killed by SIGKILL: restarted" in finished.output
     assert finished.output.count("restarted") == 1
-    (at,) = re.findall(
-        r"^\[worker 0\] lost a parameter server: continues at update (\d+)$", finished.output, re.M
-    )
+    lost = r"^\[worker %d\] lost a parameter server: continues at update (\d+)$"
+    (at,) = re.findall(lost % 0, finished.output, re.M)
+    assert re.search(lost % 1, finished.output, re.M)
     killed = (finished.results / "logs" / "killed").stat().st_mtime
     events = [event for k in (0, 1) for event in finished.events(k)]
     # A restart takes longer than 0.5 s, and steps in flight have ended by then.
@@ -100,6 +113,24 @@ def test_a_checkpoint_folder_in_use(tmp_path, monkeypatch):
         Folder(options, "HogWild")
     os.close(lock)
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.slow("no run, but what one leaves")
+def test_a_run_that_fails_before_its_first_step_leaves_no_folder(tmp_path, monkeypatch):
+    """Unless its last line refers to a log. What was there before stays."""
+    monkeypatch.setattr(results, "made", [])
+    (tmp_path / "old").mkdir()
+    options = SimpleNamespace(results=str(tmp_path / "new"), checkpoint_dir=str(tmp_path / "old"))
+    folder = Folder(options, "HogWild")
+    events_file(folder.path, 0).touch()
+    events_file(folder.path, 1).write_text("{}\n")
+    folder.discard("error: the loss of worker 1 is NaN")
+    assert folder.path.exists()
+    events_file(folder.path, 1).write_text("")
+    folder.discard("error: waited 9 s for worker 1: start it, or see its log")
+    assert folder.path.exists()
+    folder.discard("error: the checkpoint is damaged")
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
 
 
 def test_a_folder_is_used_again(start, run):

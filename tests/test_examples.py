@@ -83,7 +83,7 @@ def test_defaults_learn_the_digits_and_keep_the_contract(default_run, example):
         if k:  # the chief has said more in between
             assert step == said[-1]
     head = "task +batches +examples/s +computing +communicating +waiting +exit"
-    assert any(re.fullmatch(head, line) for line in lines)  # also in a pipe
+    assert any(re.fullmatch(head, line) for line in lines)
 
 
 @pytest.mark.slow("2,000 steps")

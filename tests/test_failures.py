@@ -65,6 +65,10 @@ def test_a_script_that_raises(run, tmp_path):
     assert lines[-1].startswith("TypeError: ")
     assert "Traceback (most recent call last):" in lines
     assert "sess.run(step + 'one')" in finished.output
+    (log,) = re.findall(
+        r"^error: worker \d ended with exit code 1; (\S+) ends with:$", finished.output, re.M
+    )
+    assert (finished.results.parent / log).is_file()
     assert not (finished.results / "summary.json").exists()
 
 
@@ -75,6 +79,7 @@ def test_a_ps_that_never_comes_up(run, tmp_path):
     assert finished.code == 1
     last = finished.output.rstrip().splitlines()[-1]
     assert last.startswith(f"error: timed out after {limit} s (--timeout): ps 0 does not answer at")
+    assert (finished.results.parent / last.rpartition("; see ")[2]).is_file()
 
 
 def test_by_hand_a_missing_worker_is_named(tmp_path):
@@ -150,3 +155,4 @@ def test_a_checkpoint_of_another_model(run, default_run, tmp_path):
                     r"\(weights_0 is \[64, 128\] there, \[64, 64\] here\): .* --checkpoint_dir$",
                     last)  # fmt: skip
     assert sorted(path.name for path in checkpoints.iterdir()) == before
+    assert not finished.results.exists()

@@ -235,14 +235,19 @@ def test_an_interrupted_cell_stops_its_run():
         manager.shutdown_kernel(now=True)
 
 
-def test_a_killed_kernel_leaves_no_folder(tmp_path):
+def test_a_kernel_warns_once_of_open_ports_and_leaves_no_folder(tmp_path):
+    """Even if it is killed."""
     code = (
-        "import os, sys; from common.teach import notebook; print(notebook._SCRATCH, flush=True); "
-        "os.kill(os.getpid(), 9)"
+        "import os, sys; from common.teach import notebook; print(*notebook.free_addresses(2)); "
+        "notebook.free_addresses(1); notebook.warn_once(); "
+        "print(notebook._SCRATCH, flush=True); os.kill(os.getpid(), 9)"
     )
     killed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                             cwd=ROOT, env=environment(TMPDIR=str(tmp_path)))  # fmt: skip
     assert killed.returncode == -9
-    folder = Path(killed.stdout.split()[-1])
+    warning, found, folder = killed.stdout.splitlines()
+    assert warning.startswith("warning: the servers of this notebook are open on all interfaces of")
+    assert re.fullmatch(r"localhost:\d+ localhost:\d+", found)
+    folder = Path(folder)
     assert folder.parent == tmp_path
     assert eventually(lambda: not folder.exists(), 5)

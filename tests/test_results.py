@@ -1,4 +1,4 @@
-"""The values that the summary computes from the events."""
+"""The values that the summary computes from the events, and the table that shows them."""
 
 import heapq
 import itertools
@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from common.launch import record
+from common.launch import record, screen
 
 
 def simulated(cycles, steps: int) -> list[list[dict]]:
@@ -101,3 +101,26 @@ def test_a_push_counts_as_dropped_only_if_its_update_is_known(tmp_path):
     tasks = [{"job": "worker", "index": k, "exit_code": 0, "restarts": 0} for k in (0, 1)]
     found = record.summarise(tmp_path, "Synchronous-SGD", flags, tasks)["tasks"]
     assert [(task["contributed"], task["dropped"]) for task in found] == [(2, 1), (3, 0)]
+
+
+def test_the_table_is_not_cut_in_a_pipe(tmp_path, monkeypatch, capsys):
+    """It is wider than the 80 columns that rich assumes there."""
+    monkeypatch.setenv("COLUMNS", "80")
+    task = {"restarts": 1, "exit_code": 0, "local_steps": 100_000, "examples": 3_200_000,
+            "seconds": 2.0, "computing": 1.0, "communicating": 0.5, "waiting": 0.5,
+            "dropped": 12_345}  # fmt: skip
+    tasks = [{"job": "ps", "index": 0, "restarts": 0, "exit_code": None}]
+    tasks += [task | {"job": "worker", "index": k} for k in (0, 1)]
+    screen.table({
+        "tasks": tasks, "global_step": 100_000, "examples": 6_400_000, "seconds": 2.0,
+        "examples_per_second": 3.2e6, "staleness": {"mean": 0.0, "max": 0},
+        "bytes_per_step": None, "test_accuracy": 0.5,
+    }, tmp_path / "results")  # fmt: skip
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == ["task", "batches", "examples/s", "computing", "communicating", "waiting",
+                        "exit", "dropped"]  # fmt: skip
+    assert lines[1] == ["ps", "0", "?"]
+    for k in (0, 1):
+        assert lines[2 + k] == ["worker", str(k), "100000", "1,600,000", "50%", "25%", "25%",
+                                "0", "(1", "restart)", "12345"]  # fmt: skip
+    assert len(lines) == 6  # and the two below the table

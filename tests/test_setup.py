@@ -26,7 +26,8 @@ pytestmark = pytest.mark.slow("tests the set-up, not a scheme")
 TOOLS = "awk bash cat chmod cksum cp df dirname find mkdir rm sh sleep touch uname"  # no Python
 
 # A good Python 3.12: its `venv` copies a real one without pip, with this script as `python`, and
-# its pip installs a uv. The environment says what uv and pip then do: FAKE_UV, FAKE_PIP.
+# its pip installs a uv. The environment says what uv and pip then do: FAKE_UV, FAKE_PIP. Both note
+# their arguments.
 PYTHON = f"""#!/bin/sh
 case "$*" in
   --version) echo "Python 3.12.1" ;;
@@ -34,9 +35,9 @@ case "$*" in
   "-I -m venv "*) cp -R "$EMPTY_VENV/." "$4" && cp "$0" "$4/bin/python" ;;
   "-I -m pip install "*"--require-hashes "*/uv.txt)
     [ "$FAKE_UV" ] || exit 1
-    printf '#!/bin/sh\necho uv >>"$CALLS"; eval "$FAKE_UV"' >"${{0%python}}uv"
+    printf '#!/bin/sh\necho "uv $*" >>"$CALLS"; eval "$FAKE_UV"' >"${{0%python}}uv"
     chmod +x "${{0%python}}uv" ;;
-  "-I -m pip install "*"--require-hashes "*) echo pip >>"$CALLS"; eval "$FAKE_PIP" ;;
+  "-I -m pip install "*) shift 2; echo "$*" >>"$CALLS"; eval "$FAKE_PIP" ;;
   *"/common/launch "*) shift; echo "launched by $0: $*$PYTHONSAFEPATH" ;;
   *) real=${{0%/*}}/real; [ -e "$real" ] || real='{sys.executable}'; exec "$real" "$@" ;;
 esac
@@ -67,8 +68,14 @@ class Machine:
 
     @property
     def called(self) -> str:
-        """The installers called so far, in order: uv, pip."""
-        return " ".join(self.calls.read_text().split()) if self.calls.exists() else ""
+        """The installers called so far, in order: uv, pip. Each was asked for the pinned packages,
+        with their hashes."""
+        calls = self.calls.read_text().splitlines() if self.calls.exists() else []
+        pinned = "--require-hashes -r .*/common/requirements.txt"
+        uv = f"uv pip install --compile-bytecode --python .*/.venv/bin/python {pinned}"
+        for call in calls:
+            assert re.fullmatch(f"{uv}|pip install --no-input {pinned}", call)
+        return " ".join(call.partition(" ")[0] for call in calls)
 
     def has(self, name: str, script: str = PYTHON) -> None:
         """Puts a program on the PATH."""

@@ -3,7 +3,6 @@
 import argparse
 import importlib.util
 import json
-import os
 import subprocess
 
 import numpy as np
@@ -169,7 +168,7 @@ def test_a_mistake_ends_with_a_one_line_error(run, tmp_path, flag, value, words)
     last = finished.output.rstrip().splitlines()[-1]
     assert last.startswith("error: ") and words in last
     assert "Traceback" not in finished.output
-    assert not os.path.exists(finished.results / "summary.json")
+    assert not finished.results.exists()
 
 
 @pytest.mark.parametrize(
