@@ -39,7 +39,7 @@ class Folder:
         if files and not goes_on:
             fail(f"--results {self.path} already holds {min(files)}, but no run of run.sh with a "
                  "checkpoint to continue from: use another folder")  # fmt: skip
-        for launch in record.Tail(self.path / "launches.jsonl").read()[-1:]:
+        for launch in record.Tail(self.path / "launches.jsonl").read()[-1:] if goes_on else ():
             if launch["scheme"] != scheme:
                 fail(f"--results {self.path} already holds a run of {launch['scheme']}, not of "
                      f"{scheme}: use another folder")  # fmt: skip
