@@ -13,10 +13,11 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.colors import to_rgba
 from matplotlib.patches import Patch
 
 from common import datasets
-from common.launch import plots
+from common.launch import palette
 
 HERE = Path(__file__).resolve().parent
 LARGE = ("--hidden", 1000, "--batch_size", 1024)  # each part takes tens of milliseconds
@@ -92,22 +93,43 @@ def bubble(step: list) -> float:
     return 1 - busy(step) / span(step)
 
 
-def draw(axes, step: list, title: str, length: float) -> None:
-    """Draws one step, a lane per worker, on an axis of `length` seconds. Each part shows its
-    micro-batch, if there is room."""
+def ideal(m: int, p: int, overhead: float = 0) -> list[list]:
+    """GPipe's schedule in the form of `steps`. One worker alone takes 1 for the whole batch, of
+    which a third is forward; each part of a stage takes its share of that, and `overhead`."""
+    forward, backward = (share / (m * p) + overhead for share in (1 / 3, 2 / 3))
+    turn = (m + p - 1) * forward  # the last worker has all micro-batches behind it
+    step = [["forward", s, i, (s + i) * forward, (s + i + 1) * forward]
+            for s in range(p) for i in range(m)]  # fmt: skip
+    for s in range(p):
+        for i in range(m):
+            begin = turn + (p - 1 - s + m - 1 - i) * backward
+            step.append(["backward", s, i, begin, begin + backward])
+    return step
+
+
+def draw(axes, step: list, title: str, length: float, scale: float = 1e3) -> None:
+    """Draws one step, a lane per worker, on an axis of `length` seconds (`scale`: marks of the axis
+    in a second). Each part shows its micro-batch, if there is room."""
     began = min(part[3] for part in step)
     workers = sorted({part[1] for part in step})
-    for k in workers:
-        axes.barh(k, 1e3 * span(step), height=0.7, color=plots.WAITING)
+    axes.barh(workers, scale * span(step), height=0.7, color=palette.WAIT)
+    lanes, left = [part[1] for part in step], [scale * (part[3] - began) for part in step]
+    colours = [to_rgba(palette.worker(k), 0.4 if what == "forward" else 1) for what, k, *_ in step]
+    axes.barh(lanes, [scale * (end - begin) for *_, begin, end in step], left=left, height=0.7,
+              ec="white", lw=0.6, color=colours)  # fmt: skip
+    room = 0.028 * length * 9 / axes.figure.get_figwidth()  # for two letters
     for what, k, i, begin, end in step:
-        forward = what == "forward"
-        axes.barh(k, 1e3 * (end - begin), left=1e3 * (begin - began), height=0.7, ec="white",
-                  color=plots.worker_colour(k), alpha=0.4 if forward else 1)  # fmt: skip
-        if end - begin > 0.025 * length:
-            axes.text(1e3 * ((begin + end) / 2 - began), k, f"{'F' if forward else 'B'}{i}",
-                      ha="center", va="center", fontsize=8,
-                      color=plots.ACCURACY if forward else "white")  # fmt: skip
-    axes.set(title=title, xlim=(0, 1e3 * length))
+        if end - begin > room:
+            axes.text(
+                scale * ((begin + end) / 2 - began),
+                k,
+                f"{what[0].upper()}{i}",
+                ha="center",
+                va="center",
+                fontsize=8,
+                color=palette.INK if what == "forward" else "white",
+            )
+    axes.set(title=title, xlim=(0, scale * length))
     axes.set_yticks(workers, [f"worker {k}" for k in workers])
     axes.invert_yaxis()
     axes.grid(False, axis="y")
@@ -129,8 +151,8 @@ def pipelines(folders: dict[int, list[Path]]) -> plt.Figure:
         title = f"m = {m}: idle for {bubble(step):.0%} of this step"
         draw(axes, step, title, 1.02 * max(map(span, chosen.values())))
     axes.set_xlabel("milliseconds")
-    key = {"F: forward": (plots.worker_colour(0), 0.4), "B: backward": (plots.worker_colour(0), 1),
-           "idle": (plots.WAITING, 1)}  # fmt: skip
+    key = {"F: forward": (palette.worker(0), 0.4), "B: backward": (palette.worker(0), 1),
+           "idle": (palette.WAIT, 1)}  # fmt: skip
     patches = [Patch(color=c, alpha=alpha, label=name) for name, (c, alpha) in key.items()]
     figure.legend(handles=patches, loc="outside lower right", ncols=3)
     return figure
@@ -199,7 +221,7 @@ def pipeline_table(folders: dict[int, list[Path]]) -> str:
 
 def main() -> None:
     print("run.sh", *LARGE, "and the flags in the tables:\n")
-    with tempfile.TemporaryDirectory() as scratch, plt.style.context(plots.STYLE):
+    with tempfile.TemporaryDirectory() as scratch, plt.style.context(palette.STYLE):
         where = Path(scratch)
         short, long = ("--steps", FIRST + 2), ("--steps", FIRST + 20)
         folders: dict[int, list[Path]] = {m: [] for m in MICRO_BATCHES}

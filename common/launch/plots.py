@@ -1,4 +1,7 @@
-"""Draws what a run measured, in one palette: `curves.png` and its parts."""
+"""Draws what a run measured, in one palette: `curves.png` and its panels.
+
+Each panel answers one question; `timeline.py` draws the one at the bottom.
+"""
 
 import itertools
 from pathlib import Path
@@ -9,17 +12,10 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from common.launch import record
+from common.launch import palette, record, timeline
 from common.training import results
 
-STYLE = Path(__file__).with_name("style.mplstyle")
-PS, NETWORK, WAITING, ACCURACY = "#7b3fa0", "#f2a33a", "#d5d9df", "#1b1f24"
 BELOW = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2)}  # a legend there hides no curve
-_WORKERS = ("#1f77b4", "#2a9d6f", "#c8553d", "#8c6bb1", "#b08900", "#3aa7b5", "#d6588f", "#6b7280")
-
-
-def worker_colour(index: int) -> str:
-    return _WORKERS[index % len(_WORKERS)]
 
 
 def smooth(values, width: int) -> np.ndarray:
@@ -31,75 +27,114 @@ def smooth(values, width: int) -> np.ndarray:
 
 
 def curves(folder: Path, summary: dict) -> None:
-    """Draws `curves.png`: loss (or return) and accuracy over time and over updates, timeline,
-    staleness."""
+    """Draws `curves.png`: loss (or return) and accuracy over updates, with the time marked;
+    staleness, or what else kept the workers apart; a timeline."""
     events = record.read_events(folder, summary["workers"])
     evaluations = record.read_evaluations(folder)
-    with plt.style.context(STYLE):
-        figure, axes = plt.subplots(2, 2, figsize=(10, 6.6), layout="constrained")
-        learning(axes[0, 0], events, evaluations, "seconds")
-        learning(axes[0, 1], events, evaluations, "updates")
-        timeline(axes[1, 0], events)
-        if "contributed" in summary["tasks"][-1]:
-            contributions(axes[1, 1], summary["tasks"])
-        else:
-            staleness(axes[1, 1], summary["staleness"])
-        axes[0, 0].legend(**BELOW, ncols=3)
-        figure.suptitle(
-            f"{summary['scheme']}: {summary['workers']} worker{'s'[: summary['workers'] > 1]}, "
-            f"{summary['global_step']:,} updates, {summary['test_accuracy']:.1%} test accuracy on "
-            f"{Path(str(summary['flags']['data'])).name}",
-            fontweight="bold",
-        )
+    updates = record.read_updates(folder, events)
+    with plt.style.context(palette.STYLE):
+        lanes = timeline.height(events, summary["ps"])
+        figure = plt.figure(figsize=(10, 3.4 + lanes), layout="constrained")
+        top, bottom = figure.add_gridspec(2, 1, height_ratios=[3.2, lanes])
+        left, middle, right = (figure.add_subplot(part) for part in top.subgridspec(1, 3))
+        learning(left, events, evaluations)
+        accuracy(middle, events, evaluations)
+        apart(right, summary, events)
+        timeline.draw(figure.add_subplot(bottom), events, updates, summary["ps"])
+        figure.suptitle(title(summary), fontweight="bold")
         results.write(folder / "curves.png", lambda file: figure.savefig(file, format="png"))
         plt.close(figure)
 
 
-def _position(events: list[list[dict]], unit: str):
-    """Returns a function: event -> its x position, in `seconds` since the start or `updates`."""
-    if unit == "updates":
-        return lambda event: event["global_step"]
-    started = min((record.began(e) for mine in events for e in mine), default=0)
-    return lambda event: event["time"] - started
+def title(summary: dict) -> str:
+    return (
+        f"{summary['scheme']}: {summary['workers']} worker{'s'[: summary['workers'] > 1]}, "
+        f"{summary['global_step']:,} updates, {summary['test_accuracy']:.1%} test accuracy on "
+        f"{Path(str(summary['flags']['data'])).name}"
+    )
 
 
-def learning(axes, events: list[list[dict]], evaluations: list[dict], unit: str) -> None:
-    """Draws each worker's training loss and the test accuracy, over `seconds` or `updates`.
+def apart(axes, summary: dict, events: list[list[dict]]) -> None:
+    """How stale the updates are; if none is stale, whose gradients came too late; if none did,
+    where the time goes."""
+    tasks = [task for task in summary["tasks"] if task["job"] == "worker"]
+    if summary["staleness"]["max"]:
+        staleness(axes, summary["staleness"])
+    elif any(task.get("dropped") for task in tasks):
+        contributions(axes, summary["tasks"])
+    else:
+        shares(axes, events)
+
+
+def _seconds(axes, events: list[list[dict]]) -> None:
+    """Marks round numbers of seconds since the start on an axis of updates."""
+    every = sorted((e["time"], e["global_step"]) for mine in events for e in mine)
+    if len(every) < 2:
+        return
+    started = min(record.began(e) for mine in events for e in mine)
+    times = np.array([time for time, _ in every]) - started
+    steps = np.maximum.accumulate([step for _, step in every])
+    last = times[-1]
+    unit = 10.0 ** np.floor(np.log10(max(last, 1e-3)))
+    unit = next(unit * k for k in (0.2, 0.5, 1, 2, 5) if last / (unit * k) < 5)
+    for at in np.arange(unit, last, unit):
+        x = np.interp(at, times, steps)
+        axes.axvline(x, color=palette.SECONDS, lw=0.8, ls=(0, (4, 3)), zorder=1)
+        axes.text(x, 1.0, f"{at:g} s", transform=axes.get_xaxis_transform(), ha="center",
+                  va="bottom", fontsize=7.5, color="#5b6470")  # fmt: skip
+    axes.set_title(axes.get_title(loc="left"), pad=15)
+
+
+def _curve(axes, x: list, y: list, **style) -> None:
+    """A line; points alone if they are too few to say what lies between them."""
+    few = len(x) < 10
+    axes.plot(x, y, "o" if few else "-", ms=5, **style)
+
+
+def learning(axes, events: list[list[dict]], evaluations: list[dict], time: bool = True) -> None:
+    """Draws each worker's training loss over updates, averaged over some 50 steps.
 
     If events have a `return`, as in reinforcement learning, draws it in place of the loss.
     """
-    position = _position(events, unit)
     what = "return" if any("return" in e for mine in events for e in mine[:1]) else "loss"
     for worker, mine in enumerate(events):
         if mine:
             width = max(1, len(mine) // 50)
-            colour = worker_colour(worker)
-            axes.plot([], [], color=colour, label=f"{what}, worker {worker}")
+            colour = palette.worker(worker)
+            axes.plot([], [], color=colour, label=f"worker {worker}")
             # One curve per trial, if a worker trains several networks.
             for _, some in itertools.groupby(mine, lambda e: e.get("trial")):
                 part = list(some)
                 values = smooth([e[what] for e in part], width)
-                axes.plot([position(e) for e in part], values, color=colour)
-    name = "time" if unit == "seconds" else unit
-    title = f"{what.title()} and test accuracy over {name}"
-    axes.set(title=title, xlabel=unit, ylabel=f"training {what}")
+                _curve(axes, [e["global_step"] for e in part], values, color=colour)
+    axes.set(title="Does it learn?", xlabel="updates", ylabel=f"training {what}")
+    axes.locator_params(axis="x", nbins=5)
     axes.set_ylim(bottom=0)
-    right = axes.twinx()
-    right.grid(False)
-    right.spines["right"].set_visible(True)
-    known = [e for e in evaluations if position(e) >= 0]
-    accuracy = [e["test_accuracy"] for e in known]
-    right.plot([position(e) for e in known], accuracy, "o-", ms=3, color=ACCURACY)
-    axes.plot([], [], "o-", ms=3, color=ACCURACY, label="test accuracy")
-    right.set(ylim=(0, 1.02), ylabel="test accuracy")
+    if time:
+        _seconds(axes, events)
+    axes.legend(loc="upper right" if what == "loss" else "upper left")
+
+
+def accuracy(axes, events: list[list[dict]], evaluations: list[dict], time: bool = True) -> None:
+    """Draws the test accuracy of the global parameters over updates."""
+    x = [e["global_step"] for e in evaluations]
+    _curve(axes, x, [100 * e["test_accuracy"] for e in evaluations], color=palette.INK)
+    last = max([*x, *(mine[-1]["global_step"] for mine in events if mine), 1])
+    axes.set(title="Does it generalise?", xlabel="updates", ylabel="test accuracy", ylim=(0, 102),
+             xlim=(-0.04 * last, 1.04 * last))  # fmt: skip
+    axes.yaxis.set_major_formatter("{x:.0f} %")
+    axes.locator_params(axis="x", nbins=5)
+    if time:
+        _seconds(axes, events)
 
 
 def losses(axes, events: list[list[dict]], unit: str, colour: str, label: str) -> None:
     """Draws one curve: the training loss of all workers, over `seconds` or mini-`batches`."""
     batches = max(mine[0]["local_step"] for mine in events if mine)  # per update
     every = sorted((e for mine in events for e in mine), key=lambda e: e["time"])
-    position = _position(events, "seconds")
-    at = [position(e) if unit == "seconds" else batches * (i + 1) for i, e in enumerate(every)]
+    started = min((record.began(e) for e in every), default=0)
+    at = [e["time"] - started if unit == "seconds" else batches * (i + 1)
+          for i, e in enumerate(every)]  # fmt: skip
     values = smooth([e["loss"] for e in every], max(1, len(every) // 40))
     axes.plot(at, values, color=colour, label=label)
     name = "time" if unit == "seconds" else f"mini-{unit}"
@@ -108,67 +143,49 @@ def losses(axes, events: list[list[dict]], unit: str, colour: str, label: str) -
     axes.set_ylim(bottom=0)
 
 
-def timeline(axes, events: list[list[dict]], cycles: int = 6) -> None:
-    """Draws what each worker does during a few steps in the middle of the run. A worker that only
-    serves has no events, so it gets no row."""
-    rows = [k for k, mine in enumerate(events) if mine]
-    busy = [events[k] for k in rows]
-    if busy:
-        starts = np.array([record.began(e) for e in busy[0]])
-        origin, length = starts[0], busy[0][-1]["time"] - starts[0]
-        if len(starts) > cycles:  # a stretch of typical length in the middle third
-            lengths = starts[cycles:] - starts[:-cycles]
-            third = len(lengths) // 3
-            middle = np.argsort(lengths[third : 2 * third + 1])
-            k = third + middle[len(middle) // 2]
-            origin, length = starts[k], lengths[k]
-        for row, (worker, mine) in enumerate(zip(rows, busy)):
-            axes.barh(row, 1e3 * length, left=0, height=0.6, color=WAITING)
-            for e in mine:
-                at = record.began(e) - origin
-                if not -length < at < length:
-                    continue
-                parts = ((e["pull"], NETWORK), (e["compute"], worker_colour(worker)),
-                         (e["push"], NETWORK))  # fmt: skip
-                for seconds, colour in parts:
-                    axes.barh(row, 1e3 * seconds, left=1e3 * at, height=0.6, color=colour)
-                    at += seconds
-        axes.set_xlim(0, 1e3 * length)
-    for label, colour in (("computing", worker_colour(0)), ("pull, push", NETWORK),
-                          ("waiting, between steps", WAITING)):  # fmt: skip
-        axes.barh(0, 0, color=colour, label=label)
-    axes.legend(**BELOW, ncols=3)
-    axes.set_yticks(range(len(rows)), [f"worker {k}" for k in rows])
-    axes.invert_yaxis()
-    axes.grid(False, axis="y")
-    axes.set(title="A few steps in the middle of the run", xlabel="milliseconds")
-
-
 def staleness(axes, measured: dict) -> None:
     """Draws a histogram: how many updates by others came between a pull and its push."""
     counts = {int(s): n for s, n in measured["histogram"].items()}
     total = max(1, sum(counts.values()))
-    axes.bar(list(counts), [n / total for n in counts.values()], color=PS, width=0.7)
-    axes.axvline(measured["mean"], color=ACCURACY, ls="--", label=f"mean {measured['mean']:.2f}")
-    if measured["theory"]:
-        label = f"if evenly spread: {measured['theory']:.2f}"
-        axes.axvline(measured["theory"], color=NETWORK, ls=":", label=label)
-    axes.legend(**BELOW, ncols=2)
-    axes.set_xlim(-0.6, max([1, *counts]) + 0.6)
+    axes.bar(list(counts), [100 * n / total for n in counts.values()], color=palette.PS, width=0.7)
+    axes.axvline(measured["mean"], color=palette.INK, ls="--", label=f"mean {measured['mean']:.2f}")
+    if abs(measured["theory"] - measured["mean"]) > 0.05:
+        label = f"if evenly spread {measured['theory']:.2f}"
+        axes.axvline(measured["theory"], color=palette.GRADIENTS, ls=":", label=label)
+    axes.legend(**BELOW, ncols=2, columnspacing=1, handlelength=1.5)
+    axes.set_xlim(-0.6, max(2, *counts) + 0.6)
     axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
-    axes.set(title="Staleness", xlabel="updates by others between pull and push",
-             ylabel="share of updates")  # fmt: skip
+    axes.yaxis.set_major_formatter("{x:.0f} %")
+    axes.set(title="How stale are the updates?", xlabel="updates by others, from pull to push")
+
+
+def shares(axes, events: list[list[dict]]) -> None:
+    """Draws where each worker's time goes: pull, compute, push, wait."""
+    rows = [k for k, mine in enumerate(events) if mine]
+    for row, k in enumerate(rows):
+        left, parts = 0.0, timeline.shares(events[k])
+        for name, share in parts.items():
+            axes.barh(row, 100 * share, left=left, height=0.6, color=palette.PHASES[name],
+                      label=name if row == 0 else None)  # fmt: skip
+            left += 100 * share
+    axes.set_yticks(range(len(rows)), [f"worker {k}" for k in rows])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.xaxis.set_major_formatter("{x:.0f} %")
+    axes.grid(False, axis="y")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=4, columnspacing=1,
+                handlelength=1)  # fmt: skip
+    axes.set(title="Where does the time go?", xlim=(0, 100))
 
 
 def contributions(axes, tasks: list[dict]) -> None:
     """Draws how many gradients of each worker went into updates, and how many came too late."""
     workers = [task for task in tasks if task["job"] == "worker"]
     for k, task in enumerate(workers):
-        axes.barh(k, task["contributed"], height=0.6, color=worker_colour(k))
-        axes.barh(k, task["dropped"], left=task["contributed"], height=0.6, color=WAITING)
-        text = f"{task['contributed']} in updates, {task['dropped']} dropped"
-        axes.text(0, k - 0.42, text, va="center", fontsize=9)
+        axes.barh(k, task["contributed"], height=0.5, color=palette.worker(k))
+        axes.barh(k, task["dropped"], left=task["contributed"], height=0.5, color=palette.WAIT)
+        text = f"{task['contributed']} in updates, {task['dropped']} too late"
+        axes.text(0, k - 0.4, text, va="center", fontsize=9)
     axes.set_yticks(range(len(workers)), [f"worker {k}" for k in range(len(workers))])
     axes.set_ylim(len(workers) - 0.5, -0.75)
     axes.grid(False, axis="y")
-    axes.set(title="Gradients in updates, by worker", xlabel="gradients")
+    axes.set(title="Who came too late?", xlabel="gradients")

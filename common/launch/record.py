@@ -54,6 +54,21 @@ def read_evaluations(folder: str | Path) -> list[dict]:
     return Tail(Path(folder) / "evaluations.jsonl").read()
 
 
+def read_updates(folder: str | Path, events: list[list[dict]]) -> list[dict]:
+    """The `time`, `number` and `workers` of each update, by the clock of the ps."""
+    lines = Tail(Path(folder) / "updates.jsonl").read()
+    if lines:
+        return [{"time": line["time"], "number": line["global_step"], "workers": line["workers"]}
+                for line in lines]  # fmt: skip
+    found = {}
+    for k, mine in enumerate(events):
+        for event in mine:
+            if event.get("counted"):  # replicas that share an update have the same two
+                found.setdefault((event["counted"], event["global_step"]), []).append(k)
+    return [{"time": time, "number": number, "workers": workers}
+            for (time, number), workers in found.items()]  # fmt: skip
+
+
 def began(event: dict) -> float:
     """When a step began, in seconds since 1970."""
     return event["time"] - event["pull"] - event["compute"] - event["push"]

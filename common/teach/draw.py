@@ -1,49 +1,91 @@
-"""Draws for the notebooks: one run, several runs side by side, and diagrams of processes."""
+"""Draws for the notebooks: what runs measured, one question at a time, and diagrams of processes.
 
+Every picture has a text that says what is to be seen, for readers who cannot see it.
+"""
+
+import io
 from typing import TYPE_CHECKING
 
 import matplotlib.pyplot as plt
 import numpy as np
+from IPython.display import display
 
-from common.launch import plots
+from common.launch import palette, plots
+from common.launch import timeline as lanes
 
 if TYPE_CHECKING:
     from common.teach.notebook import Run
 
 
-def overview(run: "Run", unit: str = "updates") -> None:
-    """Draws what a run measured: learning over `updates` or `seconds`, staleness, timeline."""
-    figure = plt.figure(figsize=(9, 4.8), layout="constrained")
-    top, bottom = figure.add_gridspec(2, 1, height_ratios=[3, 0.5 + 0.35 * len(run.events)])
-    left, right = (figure.add_subplot(part) for part in top.subgridspec(1, 2, width_ratios=[9, 8]))
-    plots.learning(left, run.events, run.evaluations, unit)
-    left.legend(**plots.BELOW, ncols=3)
-    plots.staleness(right, run.summary["staleness"])
-    below = figure.add_subplot(bottom)
-    plots.timeline(below, run.events)
-    below.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=3)
-    plt.show()
+def png(figure) -> bytes:
+    """Returns the figure as a PNG, and closes it."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    plt.close(figure)
+    return file.getvalue()
+
+
+def picture(alt: str) -> None:
+    """Shows the current figure, in place of `plt.show()`. `alt` says what is to be seen."""
+    data = {"image/png": png(plt.gcf()), "text/plain": alt}
+    display(data, metadata={"image/png": {"alt": alt}}, raw=True)
+
+
+def learning(run: "Run") -> None:
+    """Does it learn? Draws loss and test accuracy over updates, with the time marked."""
+    _, axes = plt.subplots(1, 2, figsize=(9, 2.8), layout="constrained")
+    plots.learning(axes[0], run.events, run.evaluations)
+    plots.accuracy(axes[1], run.events, run.evaluations)
+    final = run.summary
+    picture(
+        f"Training loss and test accuracy over {final['global_step']:,} updates. "
+        f"The accuracy ends at {final['test_accuracy']:.1%}."
+    )
+
+
+def timeline(run: "Run", cycles: int = 0) -> None:
+    """Who does what, when? Draws `cycles` steps in the middle of the run."""
+    ps = run.summary["ps"]
+    _, axes = plt.subplots(figsize=(9, lanes.height(run.events, ps)), layout="constrained")
+    lanes.draw(axes, run.events, run.updates, ps, cycles)
+    picture(lanes.describe(run.events))
+
+
+def staleness(run: "Run") -> None:
+    """How stale are the updates? Draws a histogram."""
+    _, axes = plt.subplots(figsize=(6, 2.8), layout="constrained")
+    found = run.summary["staleness"]
+    plots.staleness(axes, found)
+    total = sum(found["histogram"].values())
+    shares = [f"{s}: {n / total:.0%}" for s, n in found["histogram"].items()]
+    picture(
+        f"Histogram of the staleness. Share of the updates with staleness {', '.join(shares[:6])}. "
+        f"Mean {found['mean']:.2f}, maximum {found['max']}."
+    )
 
 
 def compare(runs: "dict[str, Run]") -> None:
     """Draws the training loss of several runs, over mini-batches and over seconds."""
     _, axes = plt.subplots(1, 2, figsize=(9, 3.2), sharey=True, layout="constrained")
     for k, (label, run) in enumerate(runs.items()):
-        plots.losses(axes[0], run.events, "batches", plots.worker_colour(k), label)
-        plots.losses(axes[1], run.events, "seconds", plots.worker_colour(k), label)
+        plots.losses(axes[0], run.events, "batches", palette.worker(k), label)
+        plots.losses(axes[1], run.events, "seconds", palette.worker(k), label)
     axes[1].set_ylabel("")
     axes[1].legend()
-    plt.show()
+    took = [f"{label}: {run.summary['seconds']:.1f} s" for label, run in runs.items()]
+    picture(f"Training loss over mini-batches and over seconds. {'; '.join(took)}.")
 
 
-COLOURS = {"ps": plots.PS, "client": plots.ACCURACY, "data": plots.WAITING} | {
-    f"worker {k}": plots.worker_colour(k) for k in range(8)
+BOXES = {"ps": palette.PS, "client": palette.INK, "data": palette.WAIT} | {
+    f"worker {k}": palette.worker(k) for k in range(8)
 }
+ARROWS = {"weights": palette.WEIGHTS, "gradients": palette.GRADIENTS, "tokens": palette.TOKENS,
+          "data": palette.DATA, "": palette.COMPUTE}  # fmt: skip
 
 
 def diagram(
     boxes: dict[str, tuple[float, float, str]],
-    arrows: list[tuple[str, str, str]] = (),
+    arrows: list[tuple[str, str, str, str]] = (),
     size: tuple[float, float] = (8, 3),
     title: str = "",
 ) -> None:
@@ -51,33 +93,44 @@ def diagram(
 
     Args:
         boxes: text (one or more lines) -> x, y of the box's centre (one unit is about the width and
-            the height of a box) and its kind, a key of `COLOURS`.
-        arrows: (from, to, label) each.
+            the height of a box) and its kind, a key of `BOXES`.
+        arrows: (from, to, label, kind) each; the kind is what travels, a key of `ARROWS`.
         size: width and height in inches.
         title: above the figure.
     """
-    _, axes = plt.subplots(figsize=size, layout="constrained")
-    at = {text: np.array(place[:2], float) for text, place in boxes.items()}
+    figure = plt.figure(figsize=size)
+    axes = figure.add_axes((0, 0, 1, 1 - 0.3 * bool(title) / size[1]))
+    places = np.array([place[:2] for place in boxes.values()], float)
+    (left, low), (right, high) = places.min(0) - 0.6, places.max(0) + 0.6
+    axes.set(xlim=(left, right), ylim=(low, high))
+    axes.axis("off")
+    axes.set_title(title, loc="center")
+    at = {text: axes.transData.transform(place[:2]) for text, place in boxes.items()}  # in pixels
     edges = {}
     for text, (x, y, kind) in boxes.items():
+        box = {"boxstyle": "round,pad=0.6", "fc": BOXES[kind], "ec": "none"}
         colour = "black" if kind == "data" else "white"
-        box = {"boxstyle": "round,pad=0.6", "fc": COLOURS[kind], "ec": "none"}
         drawn = axes.text(x, y, text, ha="center", va="center", color=colour, zorder=3, bbox=box)
         edges[text] = drawn.get_bbox_patch()  # arrows start and end there
-    for a, b, label in arrows:
-        both = (b, a, label) in arrows or any(x == b and y == a for x, y, _ in arrows)
-        axes.annotate(
-            "", at[b], at[a], zorder=4,
-            arrowprops={"arrowstyle": "-|>", "color": plots.NETWORK, "lw": 2, "patchA": edges[a],
-                        "patchB": edges[b], "shrinkA": 6, "shrinkB": 6,
-                        "connectionstyle": f"arc3,rad={0.18 if both else 0}"},
-        )  # fmt: skip
-        way = at[b] - at[a]
-        aside = np.array([way[1], -way[0]]) * (0.13 if both else 0.0)
-        axes.text(*(at[a] + at[b]) / 2 + aside, label, ha="center", va="center", fontsize=9,
-                  zorder=5, bbox={"fc": "white", "ec": "none", "pad": 1.5})  # fmt: skip
-    places = np.array(list(at.values()))
-    (left, low), (right, high) = places.min(0) - 0.6, places.max(0) + 0.6
-    axes.set(xlim=(left, right), ylim=(low, high), title=title)
-    axes.axis("off")
-    plt.show()
+    point = figure.dpi / 72
+    for a, b, label, kind in arrows:
+        both = any((x, y) == (b, a) for x, y, *_ in arrows)
+        way = (at[b] - at[a]) / np.hypot(*(at[b] - at[a]))
+        aside = np.array([way[1], -way[0]]) * point  # to the right of the arrow
+        shift = aside * (6 if both else 0)
+        style = {"arrowstyle": "-|>", "color": ARROWS[kind], "lw": 2, "patchA": edges[a],
+                 "patchB": edges[b], "shrinkA": 4, "shrinkB": 4}  # fmt: skip
+        axes.annotate("", at[b] + shift, at[a] + shift, xycoords="figure pixels",
+                      textcoords="figure pixels", arrowprops=style, zorder=4)  # fmt: skip
+        angle = np.degrees(np.arctan2(way[1], way[0]))
+        angle += 180 * (angle > 90.1) - 180 * (angle < -90)  # never upside down
+        lines = label.count("\n") + 1
+        side = aside * (1 if both or way[0] < 0 or (way[0] == 0 and way[1] > 0) else -1)
+        axes.annotate(label, (at[a] + at[b]) / 2 + shift + side * (3 + 6 * lines), ha="center",
+                      va="center", xycoords="figure pixels", rotation=angle, fontsize=9,
+                      zorder=5)  # fmt: skip
+    named = {text: " ".join(text.split()) for text in boxes}
+    sent = [f"{named[a]} to {named[b]}" + f": {label}" * bool(label) for a, b, label, _ in arrows]
+    sent = " ".join("; ".join(sent).split())
+    shown = f"Diagram. {title}. Boxes: {'; '.join(named.values())}."
+    picture(f"{shown} Arrows: {sent}." if sent else shown)

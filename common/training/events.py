@@ -50,7 +50,7 @@ class Events:
         event = {
             "time": time.time(), "local_step": self._local_step, "global_step": global_step,
             "loss": loss, "staleness": max(0, global_step - 1 - pulled_at),
-            "pulled_at": pulled_at, "gap": None, "out": None,
+            "pulled_at": pulled_at, "gap": None, "out": None, "counted": None,
             "pull": pull, "compute": compute, "push": push, **more,
         }  # fmt: skip
         self._file.write(json.dumps(event) + "\n")

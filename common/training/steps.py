@@ -129,7 +129,7 @@ class Step:
                     "staleness": max(0, number - pulled_at), "pulled_at": pulled_at,
                     "gap": max(read - self._counted[k], 0.0), "out": counted - read,
                     "pull": max(0, pulled - at), "compute": max(0, computed - pulled),
-                    "push": max(0, over - computed),
+                    "push": max(0, over - computed), "counted": counted,
                 }  # fmt: skip
                 events.append({key: _rounded(key, event[key]) for key in event})
                 self._counted[k] = counted

@@ -1,0 +1,130 @@
+"""The pictures: what they draw is what was measured."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+
+from common.launch import palette, plots, record, timeline
+from common.teach import draw
+
+
+def event(number: int, start: float, worker_lag: float = 0.0) -> dict:
+    """A step of 10 ms: 3 ms pull, 4 ms compute, 2 ms push; the ps counts it after 8 ms."""
+    start += worker_lag
+    return {"time": start + 0.009, "local_step": number, "global_step": number, "loss": 1 / number,
+            "pulled_at": number - 1, "staleness": 0, "gap": 0.003, "out": 0.007,
+            "counted": start + 0.008, "pull": 0.003, "compute": 0.004, "push": 0.002}  # fmt: skip
+
+
+EVENTS = [[event(2 * i + 1, 0.01 * i) for i in range(30)],
+          [event(2 * i + 2, 0.01 * i, 0.005) for i in range(30)]]  # fmt: skip
+
+
+@pytest.fixture
+def axes():
+    with plt.style.context(palette.STYLE):
+        figure, axes = plt.subplots()
+        yield axes
+        plt.close(figure)
+
+
+def coloured(axes, colour: str) -> list:
+    """The bars of one colour."""
+    return [bar for bar in axes.patches if to_hex(bar.get_facecolor()) == colour]
+
+
+def marks(axes, colour: str) -> list[float]:
+    """Where the lines of one colour stand that are as thick as those of updates."""
+    lines = [line for line in axes.lines if line.get_color() == colour and line.get_lw() == 3.5]
+    return sorted(line.get_xdata()[0] for line in lines if len(line.get_xdata()))
+
+
+def test_the_shares_of_a_worker_add_up():
+    found = timeline.shares(EVENTS[0])
+    assert sum(found.values()) == pytest.approx(1)
+    assert found["compute"] == pytest.approx(4 / 10, rel=0.02)
+    assert found["wait"] == pytest.approx(1 / 10, rel=0.05)
+
+
+def test_a_stretch_has_the_length_of_its_steps():
+    begin, length = timeline.stretch(EVENTS[0], 4)
+    assert length == pytest.approx(0.04)
+    assert 0.1 <= begin <= 0.2  # in the middle third
+    assert timeline.stretch(EVENTS[0][:2], 4) == pytest.approx((0, 0.019), abs=1e-9)
+
+
+def test_the_timeline_shows_each_phase_and_each_update_where_it_was(axes):
+    updates = record.read_updates("nowhere", EVENTS)
+    timeline.draw(axes, EVENTS, updates, cycles=4)
+    begin, _ = timeline.stretch(EVENTS[0], 4)
+    for name, milliseconds in (("pull", 3), ("compute", 4), ("push", 2)):
+        bars = [bar for bar in coloured(axes, palette.PHASES[name]) if bar.get_width()]
+        assert len(bars) >= 8
+        assert all(bar.get_width() == pytest.approx(milliseconds) for bar in bars)
+    for k, colour in enumerate(map(palette.worker, (0, 1))):
+        expected = [1e3 * (e["counted"] - begin) for e in EVENTS[k]]
+        expected = [at for at in expected if 0 <= at <= 40]
+        assert marks(axes, colour) == pytest.approx(expected) and len(expected) >= 4
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["ps", "worker 0", "worker 1"]
+
+
+def test_an_update_of_several_workers_has_all_their_colours(axes):
+    updates = [{"time": 0.155, "number": 31, "workers": [0, 1]}]
+    timeline.draw(axes, EVENTS, updates, cycles=10)
+    at = marks(axes, palette.worker(0))
+    assert len(at) == 1 and at == marks(axes, palette.worker(1))
+
+
+def test_without_a_ps_there_is_no_lane_for_it(axes):
+    timeline.draw(axes, EVENTS[:1], [], ps=0)
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["worker 0"]
+
+
+def test_the_updates_of_a_synchronous_run_come_from_its_own_file(tmp_path):
+    (tmp_path / "updates.jsonl").write_text('{"time": 5.0, "global_step": 1, "workers": [1, 0]}\n')
+    assert record.read_updates(tmp_path, EVENTS) == [{"time": 5.0, "number": 1, "workers": [1, 0]}]
+    others = record.read_updates("nowhere", [[EVENTS[0][0] | {"counted": None}]])
+    assert others == []  # not measured
+
+
+def test_few_points_are_not_joined(axes):
+    known = [{"global_step": i, "test_accuracy": 0.1 * i} for i in range(1, 4)]
+    plots.accuracy(axes, EVENTS, known, time=False)
+    assert axes.lines[0].get_linestyle() == "None" and len(axes.lines[0].get_xdata()) == 3
+
+
+def test_the_time_is_marked_where_it_was(axes):
+    plots.learning(axes, EVENTS, [])
+    labels = {text.get_text(): text.get_position()[0] for text in axes.texts}
+    assert labels["0.1 s"] == pytest.approx(20, abs=1)  # two workers, a step in 10 ms each
+
+
+@pytest.mark.parametrize(
+    ("staleness", "dropped", "title"),
+    [(2, 0, "How stale are the updates?"), (0, 3, "Who came too late?"),
+     (0, 0, "Where does the time go?")],
+)  # fmt: skip
+def test_a_panel_shows_what_there_is_to_see(axes, staleness, dropped, title):
+    tasks = [{"job": "worker", "index": k, "contributed": 9, "dropped": dropped} for k in (0, 1)]
+    measured = {"mean": staleness / 2, "max": staleness, "theory": 1.0,
+                "histogram": {"0": 5, str(staleness or 0): 5}}  # fmt: skip
+    plots.apart(axes, {"tasks": tasks, "staleness": measured}, EVENTS)
+    assert axes.get_title(loc="left") == title
+
+
+def test_a_diagram_says_what_it_draws(monkeypatch):
+    shown = []
+    monkeypatch.setattr(draw, "display", lambda data, **about: shown.append((data, about)))
+    draw.diagram({"ps": (0, 0, "ps"), "worker 0": (2, 0, "worker 0")},
+                 [("ps", "worker 0", "pull", "weights"), ("worker 0", "ps", "push", "gradients")],
+                 title="Two tasks")  # fmt: skip
+    ((data, about),) = shown
+    assert data["text/plain"] == about["metadata"]["image/png"]["alt"]
+    for words in ("Two tasks", "ps to worker 0: pull", "worker 0 to ps: push"):
+        assert words in data["text/plain"]
+    assert data["image/png"].startswith(b"\x89PNG")
+
+
+def test_a_smooth_curve_keeps_a_constant():
+    np.testing.assert_allclose(plots.smooth([2.0] * 9, 4), 2.0)
