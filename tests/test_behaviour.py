@@ -65,6 +65,15 @@ def test_synchronous_means_synchronous(start):
         assert gone[0] - made[-1]["time"] < seconds(2)
 
 
+@pytest.mark.slow("three runs")
+@pytest.mark.parametrize("seed", range(3))
+def test_late_pushes_find_room_after_the_last_update(run, seed):
+    """Nobody empties the queue then, and with two backups each late worker may push twice more."""
+    finished = run("Synchronous-SGD", "--workers", 3, "--backup_workers", 2, "--steps", 40,
+                   "--delay", f"2:{seconds(0.02)}", "--seed", seed)  # fmt: skip
+    assert finished.summary["global_step"] == 40
+
+
 def test_backups_drop_late_gradients(run):
     finished = run("Synchronous-SGD", "--workers", 4, "--backup_workers", 1,
                    "--steps", 200, "--delay", f"2:{seconds(0.02)}")  # fmt: skip

@@ -40,7 +40,10 @@ class Rounds(tf.train.SessionRunHook):
                 tf.FIFOQueue(-1, tf.int64, [[]], shared_name=f"tokens-{k}")
                 for k in range(task.flags.workers)
             ]
-            self._pushed = tf.FIFOQueue(task.flags.workers, *zip(*kinds), shared_name="pushed")
+            # After the last update nobody empties it, and a late worker may still push twice: what
+            # it was computing, and once more if its last token was still in its queue.
+            most = 2 * task.flags.workers
+            self._pushed = tf.FIFOQueue(most, *zip(*kinds), shared_name="pushed")
             self._round = global_step.read_value()  # the current round
             # Runs when the session begins: every worker starts with a token. A restarted chief
             # gives every worker a new one, since it may have died before releasing them.
