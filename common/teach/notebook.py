@@ -2,11 +2,8 @@
 shows code. Import it before TensorFlow to silence TensorFlow's start-up messages."""
 
 import contextlib
-import json
 import logging
 import os
-import re
-import subprocess
 import sys
 import tempfile
 import time
@@ -15,13 +12,22 @@ from pathlib import Path
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # hides errors about servers stopped on purpose
 
 import matplotlib.pyplot as plt
-import numpy as np
 from IPython import get_ipython
 from IPython.display import Markdown, display
 
-from common.launch import plots, processes, record
+from common.launch import palette, processes
 from common.teach import quotes
-from common.teach.draw import compare, diagram, overview  # noqa: F401 (for the notebooks)
+from common.teach.draw import (  # noqa: F401 (for the notebooks)
+    compare,
+    diagram,
+    learning,
+    picture,
+    staleness,
+    timeline,
+)
+from common.teach.play import play  # noqa: F401
+from common.teach.running import Run, run  # noqa: F401
+from common.teach.scratch import ROOT, SCRATCH
 
 
 @contextlib.contextmanager
@@ -44,70 +50,11 @@ for _name in ("http_proxy", "https_proxy"):  # gRPC uses a proxy even for localh
     os.environ.pop(_name, None), os.environ.pop(_name.upper(), None)
 os.environ.pop("FORCE_COLOR", None)  # set by the kernel; tables should be plain text
 logging.getLogger("tensorflow").setLevel(logging.ERROR)
-if get_ipython():  # plots.py draws to files; notebooks show figures inline
+if get_ipython():  # a reader's own figures, without `picture`, are shown too
     get_ipython().run_line_magic("matplotlib", "inline")
-plt.style.use(plots.STYLE)
+plt.style.use(palette.STYLE)
 
-ROOT = Path(__file__).resolve().parents[2]
 _warned: list[bool] = []  # once is enough
-_SCRATCH = tempfile.mkdtemp(prefix="notebook-")
-# Removes it when the kernel's end of the pipe closes, for whatever reason; retries for slow tasks.
-_REMOVE = """
-import os, shutil, sys, time
-sys.stdin.read()
-for _ in range(100):
-    shutil.rmtree(sys.argv[1], ignore_errors=True)
-    if not os.path.exists(sys.argv[1]):
-        break
-    time.sleep(0.1)
-"""
-_REMOVER = subprocess.Popen([sys.executable, "-I", "-S", "-c", _REMOVE, _SCRATCH],
-                            stdin=subprocess.PIPE, start_new_session=True)  # fmt: skip
-
-
-class Run:
-    """A finished run: what it wrote into its results folder."""
-
-    def __init__(self, folder: Path, screen: str):
-        self.folder, self.screen = folder, screen
-        self.summary: dict = json.loads((folder / "summary.json").read_text())
-        self.events: list[list[dict]] = record.read_events(folder, self.summary["workers"])
-        self.evaluations: list[dict] = record.read_evaluations(folder)
-
-    @property
-    def parameters(self) -> list[np.ndarray]:
-        """The final global parameters, in model order."""
-        with np.load(self.folder / "parameters.npz") as file:
-            return [file[name] for name in file.files]
-
-
-def run(example: str, *flags, show: bool = True) -> Run:
-    """Runs `bash EXAMPLE/run.sh flags` to the end and, if `show`, prints its table.
-
-    If the kernel ends first, the run ends with it.
-
-    Raises:
-        RuntimeError: with the run's output, if it fails.
-    """
-    where = Path(tempfile.mkdtemp(prefix="run-", dir=_SCRATCH), "results")
-    command = ["bash", f"{ROOT}/{example}/run.sh", "--plain", "--results", where]
-    task = processes.Process(
-        example, 0, [*map(str, [*command, *flags])], where.with_name("screen.txt")
-    )
-    group = processes.Group()
-    try:
-        group.start(task, os.environ | {"PYTHON": sys.executable})
-        _, code = group.exits.get()
-    finally:  # even if the reader interrupts the cell
-        group.kill()
-    text = task.log.read_text()
-    if code:
-        raise RuntimeError(f"{example} ended with exit code {code}:\n{text}")
-    screen = re.sub(r"[;,]? *(logs and )?results in \S+", "", text)
-    if show:
-        print(f"$ bash {example}/run.sh", *flags)
-        print(screen[screen.index("task ") :].rstrip())
-    return Run(where, screen)
 
 
 class Tasks:
@@ -118,7 +65,7 @@ class Tasks:
 
     def __init__(self):
         self._group = processes.Group()
-        self._folder = Path(tempfile.mkdtemp(prefix="tasks-", dir=_SCRATCH))
+        self._folder = Path(tempfile.mkdtemp(prefix="tasks-", dir=SCRATCH))
         self._tasks: dict[str, processes.Process] = {}
 
     def start(self, name: str, *command, **env: str) -> processes.Process:

@@ -1,0 +1,70 @@
+"""Runs an example from a notebook, and reads what it measured."""
+
+import json
+import os
+import queue
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from common.launch import processes, record
+from common.teach import progress
+from common.teach.scratch import ROOT, SCRATCH
+
+
+class Run:
+    """A finished run: what it wrote into its results folder."""
+
+    def __init__(self, folder: Path, screen: str):
+        self.folder, self.screen = folder, screen
+        self.summary: dict = json.loads((folder / "summary.json").read_text())
+        self.events: list[list[dict]] = record.read_events(folder, self.summary["workers"])
+        self.evaluations: list[dict] = record.read_evaluations(folder)
+        self.updates: list[dict] = record.read_updates(folder, self.events)
+
+    @property
+    def parameters(self) -> list[np.ndarray]:
+        """The final global parameters, in model order."""
+        with np.load(self.folder / "parameters.npz") as file:
+            return [file[name] for name in file.files]
+
+
+def run(example: str | Path, *flags, show: bool = True) -> Run:
+    """Runs `bash EXAMPLE/run.sh flags` to the end, with its loss and progress below the cell; then
+    shows its table or, without `show`, only its command and result. `example` is a folder of the
+    collection, or the path of a copy.
+
+    If the kernel ends first, the run ends with it.
+
+    Raises:
+        RuntimeError: with the run's output, if it fails.
+    """
+    where = Path(tempfile.mkdtemp(prefix="run-", dir=SCRATCH), "results")
+    folder = ROOT / example  # the path itself, if it is absolute
+    example = folder.name
+    command = ["bash", f"{folder}/run.sh", "--plain", "--results", where]
+    task = processes.Process(
+        example, 0, [*map(str, [*command, *flags])], where.with_name("screen.txt")
+    )
+    title = " ".join(map(str, [f"$ bash {example}/run.sh", *flags])).replace(f"{SCRATCH}/", "")
+    output, state = progress.Output(f"{title}\nstarting ..."), progress.Progress(where)
+    group, code = processes.Group(), None
+    try:
+        group.start(task, os.environ | {"PYTHON": sys.executable})
+        while code is None:
+            try:
+                _, code = group.exits.get(timeout=0.3)
+            except queue.Empty:
+                output.replace(f"{title}\n{state.line()}")
+    finally:  # even if the reader interrupts the cell
+        group.kill()
+    text = task.log.read_text()
+    if code:
+        raise RuntimeError(f"{example} ended with exit code {code}:\n{text}")
+    screen = re.sub(r"[;,]? *(logs and )?results in \S+", "", text)
+    table = screen[screen.index("task ") :].rstrip()
+    output.end(f"{title}\n{table if show else table.splitlines()[-1]}")
+    return Run(where, screen)

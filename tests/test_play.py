@@ -1,0 +1,150 @@
+"""What moves while a reader watches: sliders in JupyterLab, and the progress of a run."""
+
+import base64
+import io
+import re
+import socket
+import subprocess
+import sys
+import urllib.request
+
+import browser
+import jupyter_client
+import matplotlib.pyplot as plt
+import nbformat
+import notebooks
+import numpy as np
+import pytest
+from conftest import ROOT, environment, eventually
+from machine import seconds
+from matplotlib import image
+from test_notebooks import ALL, code_cells, frames, read
+
+from common.teach import draw, play, progress
+
+FIRST = code_cells(read("HogWild/HogWild.ipynb"))[0].source  # finds the collection
+DRAWS = """
+def line(axes, slope=1, start=0.0):
+    axes.plot([0, 1], [start, start + slope])
+    axes.set(ylim=(-5, 5), title=f"slope {slope}")
+notebook.play(line, "A line with the slope.", slope=range(-3, 4), start=[0.0, 1.0])
+"""
+
+
+def port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture
+def lab(tmp_path):
+    """The address of a JupyterLab on a folder below the collection's root, and that folder."""
+    folder = ROOT / "HogWild" / "results" / f"lab-{tmp_path.name}"
+    folder.mkdir(parents=True)
+    number, token = port(), "a" * 32
+    address = f"http://127.0.0.1:{number}"
+    with open(tmp_path / "lab.log", "w") as log:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={number}",
+             f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={folder}",
+             "--ServerApp.port_retries=0", "--LabApp.news_url=None"],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            env=environment(JUPYTER_CONFIG_DIR=str(tmp_path / "config")),
+        )  # fmt: skip
+
+    def ready() -> bool:
+        try:
+            return urllib.request.urlopen(f"{address}/api", timeout=5).status == 200
+        except OSError:
+            return False
+
+    try:
+        assert eventually(ready, 60), (tmp_path / "lab.log").read_text()
+        yield address, token, folder
+    finally:
+        server.terminate()
+        server.wait(seconds(30))
+        for path in sorted(folder.rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+        folder.rmdir()
+
+
+@pytest.mark.slow("opens JupyterLab in a browser")
+def test_a_slider_changes_the_picture_in_jupyterlab(lab):
+    address, token, folder = lab
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(FIRST + DRAWS)])
+    notebook.metadata = {"kernelspec": notebooks.KERNEL}
+    nbformat.write(notebook, folder / "play.ipynb")
+    with browser.opened() as chromium:
+        tab = chromium.new_page()
+        tab.set_default_timeout(1e3 * seconds(60))
+        tab.goto(f"{address}/lab/tree/play.ipynb?token={token}")
+        tab.locator(".jp-Notebook .jp-Cell").first.click()
+        tab.get_by_role("menuitem", name="Run", exact=True).click()
+        tab.get_by_text("Run All Cells", exact=True).click()
+        picture = tab.locator(".jp-OutputArea img.widget-image")
+        picture.wait_for()
+        assert tab.locator(".jp-OutputArea img").count() == 1  # the frames do not stand there, too
+        slider = tab.locator(".jp-OutputArea .widget-slider [role=slider], .noUi-handle").first
+        before = picture.get_attribute("src")
+        slider.focus()
+        tab.keyboard.press("ArrowRight")
+        assert eventually(lambda: picture.get_attribute("src") != before, 30)
+        assert tab.locator(".widget-readout").first.inner_text() == "2"
+
+
+@pytest.mark.parametrize("path", [path for path in ALL if frames(path)])
+def test_the_frames_differ(path):
+    """So do the pictures that the slider shows: they come from the same function."""
+    for cell in code_cells(read(path)):
+        for output in cell.outputs:
+            about = output.get("metadata", {}).get("image/png", {}).get("frames")
+            if about:
+                whole = image.imread(io.BytesIO(base64.b64decode(output.data["image/png"])))
+                rows = -(-len(about["labels"]) // about["columns"])
+                parts = [part for row in np.vsplit(whole, rows)
+                         for part in np.hsplit(row, about["columns"])]  # fmt: skip
+                shown = {part.tobytes() for part in parts[: len(about["labels"])]}
+                assert len(shown) == len(about["labels"])
+
+
+def test_frames_stand_in_a_grid():
+    frame = draw.png(plt.figure(figsize=(2, 1), dpi=50))
+    assert image.imread(io.BytesIO(play.montage([frame] * 3, 2))).shape[:2] == (100, 200)
+
+
+def test_bars_show_how_a_loss_falls():
+    assert progress.bars([8, 4, 0]) == "█▅▁"
+    assert len(progress.bars(list(range(1000)))) == 40
+    assert progress.bars([0.0, float("nan")]) == "▁▁"
+
+
+@pytest.mark.slow("a kernel and a run in it")
+def test_a_run_shows_its_loss_while_it_runs():
+    manager = jupyter_client.KernelManager(kernel_name="python3")
+    manager.start_kernel(env=environment(), cwd=str(ROOT / "HogWild"))
+    client = manager.client()
+    client.start_channels()
+    texts = []
+
+    def note(message):
+        if message["msg_type"] in ("display_data", "update_display_data"):
+            texts.append(message["content"]["data"]["text/plain"])
+
+    try:
+        client.wait_for_ready(seconds(60))
+        answer = client.execute_interactive(
+            FIRST + "\nrun = notebook.run('HogWild', '--steps', 400, '--delay', '0:0.01,1:0.01')",
+            timeout=seconds(120), output_hook=note,
+        )  # fmt: skip
+        assert answer["content"]["status"] == "ok"
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    first, *during, last = texts
+    assert first.endswith("starting ...")
+    steps = [int(found[1]) for text in during if (found := re.search(r"step (\d+)  loss", text))]
+    assert len(steps) >= 2 and steps == sorted(steps) and steps[0] < steps[-1] <= 400
+    assert any(set(text) & set(progress.BARS) for text in during)
+    assert last.startswith("$ bash HogWild/run.sh --steps 400") and "test accuracy" in last
