@@ -1,7 +1,8 @@
 """Turns the READMEs, the other pages at the root and the notebooks into a static HTML site.
 `site.sh` runs it.
 
-Every page is self-contained: it contains its style and formulas, and loads nothing.
+Every page is self-contained: it contains its style and formulas, and loads nothing. Only the search
+page loads something: the index that Pagefind makes of all pages, and Pagefind's own script.
 """
 
 import base64
@@ -10,9 +11,11 @@ import html
 import os
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
+import navigation
 import nbformat
 import notebooks
 from matplotlib.font_manager import FontProperties
@@ -40,19 +43,13 @@ def root_pages() -> list[Path]:
 
 
 def reading_order() -> list[Path]:
-    """Every page's source below the root: the tutorial in its README's order, then the examples,
-    each README before its notebook, in the order of the root README's tables, then the other pages
-    of the root."""
-    order = [Path("README.md")]
-    tutorial = ROOT / TUTORIAL / "README.md"
-    if tutorial.exists():
-        order.append(tutorial.relative_to(ROOT))
-        named = [target for target in links(tutorial.read_text()) if "../" not in target]
-        order += [Path(TUTORIAL, target) for target in named if target.endswith(".ipynb")]
-    for target in links((ROOT / "README.md").read_text()):
-        folder = Path(target).parent
-        if Path(target).name == "README.md" and (ROOT / folder / "run.sh").exists():
-            order += [folder / "README.md", folder / f"{folder}.ipynb"]
+    """Every page's source below the root: the notebooks in the order of the tutorial's README, each
+    example's README before its notebook, then the other pages of the root."""
+    order = [Path("README.md"), Path(TUTORIAL, "README.md")]
+    for path in navigation.order():
+        if (ROOT / path.parent / "run.sh").exists():
+            order.append(path.parent / "README.md")
+        order.append(path)
     order += [path.relative_to(ROOT) for path in sorted(ROOT.glob("[!.]*/README.md"))]
     order += [path.relative_to(ROOT) for path in root_pages()]
     order += notebooks.everything()
@@ -111,20 +108,50 @@ def load(source: Path) -> nbformat.NotebookNode:
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)])
     else:
         notebook = nbformat.reads(text, as_version=4)
+        # The site has its own links to the neighbours.
+        notebook.cells = [cell for cell in notebook.cells if not navigation.is_navigation(cell)]
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = with_formulas(cell.source)
         for output in cell.get("outputs", []):
             data = output.get("data", {})
+            if "frames" in output.get("metadata", {}).get("image/png", {}):
+                output.data = {"text/html": framed(output)}
+                data = output.data
             if "text/markdown" in data:
                 data["text/markdown"] = with_formulas(data["text/markdown"])
     return notebook
 
 
+def framed(output: nbformat.NotebookNode) -> str:
+    """A grid of frames, as HTML that shows one at a time with a slider; without scripts, all."""
+    about = output.metadata["image/png"]
+    values = html.escape("|".join(about["frames"]["labels"]))
+    return (
+        f'<figure class="frames" data-columns="{about["frames"]["columns"]}" '
+        f'data-labels="{values}"><div><img alt="{html.escape(about["alt"])}" '
+        f'src="data:image/png;base64,{output.data["image/png"].strip()}"></div></figure>'
+    )
+
+
 def title_of(source: Path) -> str:
+    """A page's title; that of a walk-through says so, since its README has the same one."""
     text = (ROOT / source).read_text(encoding="utf-8")
     found = re.search(r'^\s*"?# (.+?)(?:\\n",?)?$', text, re.M)
-    return found[1].replace("`", "") if found else source.stem
+    title = found[1].replace("`", "") if found else source.stem
+    walk = source.suffix == ".ipynb" and source.stem == source.parent.name
+    return f"{title}: notebook" if walk else title
+
+
+def contents(body: str) -> str:
+    """Links to a page's headings of the second and third level."""
+    found = re.findall(r'<h([23]) id="([^"]*)">(.*?)</h\1>', body, re.S)
+    if len(found) < 3:
+        return ""
+    lines = [f'<a class="level{level}" href="#{place}">{re.sub(r"<[^>]+>", "", text)}</a>'
+             for level, place, text in found]  # fmt: skip
+    links = "".join(lines)
+    return f'<details class="contents"><summary>On this page</summary>{links}</details>'
 
 
 def anchor(heading: str, source: Path) -> str:
@@ -145,6 +172,7 @@ class Site:
         )  # fmt: skip
         light, dark = HtmlFormatter(style="default"), HtmlFormatter(style="github-dark")
         css = (ROOT / "tests" / "web" / "style.css").read_text()
+        self.script = (ROOT / "tests" / "web" / "frames.js").read_text()
         rules = [f.get_style_defs(".highlight") for f in (light, dark)]
         self.css = f"{css}\n{rules[0]}\n@media (prefers-color-scheme: dark) {{\n{rules[1]}\n}}\n"
 
@@ -170,7 +198,9 @@ class Site:
     def write(self, page: Path, body: str, **around) -> None:
         """Writes a page: its content inside the frame that the notebook template provides."""
         home = os.path.relpath("index.html", page.parent)
-        resources = {"site": {"css": self.css, "home": home, "body": body, **around}}
+        search = os.path.relpath("search.html", page.parent)
+        frame = {"css": self.css, "script": self.script, "home": home, "search": search}
+        resources = {"site": {**frame, "body": body, **around}}
         empty = nbformat.v4.new_notebook()
         text, _ = self.exporter.from_notebook_node(empty, resources)
         (self.target / page).parent.mkdir(parents=True, exist_ok=True)
@@ -190,7 +220,6 @@ class Site:
 
         text = re.sub(r"<h([1-6])[^>]*>(.*?)</h\1>", heading, text, flags=re.S)
         text = re.sub(r'\b(href|src)="([^"]*)"', target, text)
-        text = re.sub(r"<img (?![^>]*\balt=)", '<img alt="" ', text)
         return re.sub(r"(<table.*?</table>)", r'<div class="scroll">\1</div>', text, flags=re.S)
 
     def make(self) -> None:
@@ -202,7 +231,11 @@ class Site:
                 self._neighbour(page, j) if 0 <= j < len(self.sources) else None
                 for j in (i - 1, i + 1)
             )
-            self.write(page, self.body(source), title=title_of(source), before=before, after=after)
+            body = self.body(source)
+            self.write(page, body, title=title_of(source), before=before, after=after,
+                       contents=contents(body), frames='class="frames"' in body)  # fmt: skip
+        search = (ROOT / "tests" / "web" / "search.html").read_text()
+        self.write(Path("search.html"), search, title="Search")
 
     def _neighbour(self, page: Path, j: int) -> dict:
         there = os.path.relpath(page_of(self.sources[j]), page.parent)
@@ -258,7 +291,10 @@ def main() -> None:
     target.mkdir(parents=True)
     site = Site(target)
     site.make()
-    print(f"{len(site.sources) + 1} pages; open {target / 'index.html'}")
+    command = [sys.executable, "-m", "pagefind", "--site", str(target), "--silent"]
+    subprocess.run(command, check=True)
+    print(f"{len(site.sources) + 2} pages: open {target / 'index.html'}")
+    print(f"With search: python3 -m http.server --directory {target}")
 
 
 if __name__ == "__main__":

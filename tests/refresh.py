@@ -28,6 +28,7 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
+import navigation
 import notebooks
 import searches
 
@@ -232,6 +233,7 @@ def main() -> None:
         own = path.parent.name in folders and path.parent != ROOT
         text = path.read_text(encoding="utf-8")
         replace(path, refreshed(text, kinds, () if own else folders))
+    navigation.refresh()
     if flags.fixed:
         return
     chosen = [str(path) for path in notebooks.everything() if path.parts[0] in folders]

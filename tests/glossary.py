@@ -1,0 +1,54 @@
+"""Links the first use of each glossary term in a notebook to GLOSSARY.md."""
+
+import os
+import re
+from pathlib import Path
+
+import navigation
+import nbformat
+from notebooks import ROOT
+
+# Terms that most readers do not know; the others would link half of the words.
+LINKED = ("AGN", "all-reduce", "backup worker", "between-graph replication", "checkpoint", "chief",
+          "device filter", "elastic averaging", "gate", "global parameters", "global step", "hook",
+          "in-graph replication", "micro-batch", "model parallelism", "moving rate",
+          "parameter server", "resource variable", "shard", "slot", "staleness", "straggler",
+          "token", "window")  # fmt: skip
+# What no link may stand in: code, formulas, links, HTML, headings, bold or italic words.
+SKIPPED = re.compile(
+    r"(```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$\n]+\$"
+    r"|!?\[[^\]]*\]\([^)]*\)|<[^>]+>|^#+ .*?$|\*[^*\n]+\*)",
+    re.S | re.M,
+)
+
+
+def terms() -> list[str]:
+    return re.findall(r"^### (.+)$", (ROOT / "GLOSSARY.md").read_text(encoding="utf-8"), re.M)
+
+
+def anchor(term: str) -> str:
+    return re.sub(r"[^\w -]", "", term.lower()).replace(" ", "-")
+
+
+def linked(notebook: nbformat.NotebookNode, path: Path) -> nbformat.NotebookNode:
+    """Returns the notebook with a link at the first use of each term, unless it has one."""
+    page = os.path.relpath("GLOSSARY.md", path.parent)
+    cells = [cell for cell in notebook.cells
+             if cell.cell_type == "markdown" and not navigation.is_navigation(cell)]  # fmt: skip
+    for term in LINKED:
+        target = f"]({page}#{anchor(term)})"
+        if any(target in cell.source for cell in cells):
+            continue
+        words = r"\s".join(map(re.escape, term.split(" ")))
+        use = re.compile(rf"\b({words}s?)\b", 0 if term.isupper() else re.I)
+        for cell in cells:
+            parts = SKIPPED.split(cell.source)
+            for i in range(0, len(parts), 2):
+                parts[i], found = use.subn(rf"[\1{target}", parts[i], count=1)
+                if found:
+                    break
+            else:
+                continue
+            cell.source = "".join(parts)
+            break
+    return notebook

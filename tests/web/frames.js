@@ -1,0 +1,23 @@
+// A slider for each grid of frames: shows one frame at a time. Without this script, all are shown.
+for (const figure of document.querySelectorAll("figure.frames")) {
+  const labels = figure.dataset.labels.split("|"), columns = Number(figure.dataset.columns);
+  const rows = Math.ceil(labels.length / columns), window_ = figure.firstElementChild;
+  const image = window_.firstElementChild;
+  const slider = Object.assign(document.createElement("input"), {type: "range", min: 0, max: labels.length - 1, value: 0});
+  const said = document.createElement("output");
+  const show = () => {
+    const k = Number(slider.value);
+    image.style.transform = `translate(${(-100 * (k % columns)) / columns}%, ${(-100 * Math.floor(k / columns)) / rows}%)`;
+    said.value = slider.ariaValueText = labels[k];
+  };
+  slider.ariaLabel = labels[0].replace(/ [^ ]*$/, "");
+  slider.addEventListener("input", show);
+  image.decode().catch(() => {}).then(() => {
+    window_.style.aspectRatio = image.naturalWidth / columns / (image.naturalHeight / rows);
+    window_.style.maxWidth = `${image.naturalWidth / columns}px`;
+    image.style.width = `${100 * columns}%`;
+    figure.classList.add("one");
+    figure.prepend(slider, said);
+    show();
+  });
+}
