@@ -12,6 +12,7 @@ from machine import seconds
 ROOT = Path(__file__).resolve().parents[1]
 SIDE_BY_SIDE = ROOT / "Basics-Tutorial" / "Multiple-Workers"  # these run at the same time
 os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's kernel, not the user's
+WIDGET = "application/vnd.jupyter.widget-view+json"
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 
 
@@ -35,10 +36,13 @@ def cleaned(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     notebook.metadata = {"kernelspec": KERNEL, "language_info": language,
                          "executed_code": code_hash(notebook)}  # fmt: skip
     for cell in notebook.cells:
-        tags = cell.metadata.get("tags")
-        cell.metadata = {"tags": tags} if tags else {}
+        kept = {"tags": cell.metadata.get("tags"), "jupyter": cell.metadata.get("jupyter")}
+        cell.metadata = {name: value for name, value in kept.items() if value}
         for output in cell.get("outputs", []):
-            output.get("metadata", {}).clear()
+            about = output.get("metadata", {})
+            for name in set(about) - {"image/png"}:  # what is to be seen
+                del about[name]
+            output.get("data", {}).pop(WIDGET, None)  # its kernel is gone; the frames stay
     return notebook
 
 

@@ -103,7 +103,12 @@ def leave(role: str) -> None:
 
 
 def wait(
-    condition: Callable[[], bool], role: str, section: int, patience: float, pause: float = 0.1
+    condition: Callable[[], bool],
+    role: str,
+    section: int,
+    patience: float,
+    pause: float = 0.1,
+    verbs: tuple[str, str] = ("finish", "finished"),
 ) -> None:
     """Returns once `condition()` holds; until then, shows what to do, and where.
 
@@ -113,6 +118,7 @@ def wait(
         section: the section that the other notebook must finish.
         patience: in seconds.
         pause: seconds between two polls, if `condition` itself does not block.
+        verbs: what it must do with the section.
 
     Raises:
         TimeoutError: after `patience` seconds.
@@ -121,12 +127,12 @@ def wait(
     name, begun = ROLES[role], time.monotonic()
     while not condition():
         do = "run its cells" if is_running(role) else "open it, and run its cells"
-        text = f"waiting for {name} to finish section {section}: {do}"
+        text = f"waiting for {name} to {verbs[0]} section {section}: {do}"
         if time.monotonic() - begun > patience:
             raise TimeoutError(f"gave up {text}")
         line.update(Markdown(f"*{text} ...*"))
         time.sleep(pause)
-    line.update(Markdown(f"*{name} has finished its section {section}.*"))
+    line.update(Markdown(f"*{name} has {verbs[1]} its section {section}.*"))
 
 
 def wait_for_ps(cluster: dict[str, list[str]], patience: float) -> None:
@@ -140,6 +146,7 @@ class Sections:
     def __init__(self, role: str, count: int = 8):
         self._role = role
         self._gates = [Gate(f"{role}/{section}") for section in range(count + 1)]
+        self._begun = [Gate(f"{role}/{section}/begun") for section in range(count + 1)]
 
     def finished(self, session: tf.Session, section: int) -> None:
         """Called in the worker's notebook: opens the section's gate."""
@@ -149,3 +156,11 @@ class Sections:
         """Called in another notebook: returns once the worker has finished the section."""
         gate = self._gates[section]
         wait(lambda: gate.opens(session, 0.5), self._role, section, patience, pause=0)
+
+    def begin_with(
+        self, other: "Sections", session: tf.Session, section: int, patience: float
+    ) -> None:
+        """Called in both notebooks: returns once both have begun the section."""
+        self._begun[section].open(session)
+        gate, verbs = other._begun[section], ("begin", "begun")
+        wait(lambda: gate.opens(session, 0.5), other._role, section, patience, 0, verbs)
