@@ -42,6 +42,7 @@ def curves(folder: Path, summary: dict) -> None:
         apart(right, summary, events)
         timeline.draw(figure.add_subplot(bottom), events, updates, summary["ps"])
         figure.suptitle(title(summary), fontweight="bold")
+        figure.draw_without_rendering()  # the layout is right once the ticks are known
         results.write(folder / "curves.png", lambda file: figure.savefig(file, format="png"))
         plt.close(figure)
 
@@ -149,7 +150,7 @@ def staleness(axes, measured: dict) -> None:
     total = max(1, sum(counts.values()))
     axes.bar(list(counts), [100 * n / total for n in counts.values()], color=palette.PS, width=0.7)
     axes.axvline(measured["mean"], color=palette.INK, ls="--", label=f"mean {measured['mean']:.2f}")
-    if abs(measured["theory"] - measured["mean"]) > 0.05:
+    if measured["theory"] and abs(measured["theory"] - measured["mean"]) > 0.05:
         label = f"if evenly spread {measured['theory']:.2f}"
         axes.axvline(measured["theory"], color=palette.GRADIENTS, ls=":", label=label)
     axes.legend(**BELOW, ncols=2, columnspacing=1, handlelength=1.5)

@@ -48,6 +48,7 @@ def draw(axes, events: list[list[dict]], updates: list[dict], ps: int = 1, cycle
     rows = [k for k, mine in enumerate(events) if mine]
     if not rows:
         return
+    ps = ps if updates else 0  # unknown: the loop does not ask the ps for its clock
     first = 1 if ps else 0
     origin, length = stretch(events[rows[0]], cycles or max(2, round(8 / len(rows))))
     scale, unit = (1, "seconds") if length > 2 else (1e3, "milliseconds")
