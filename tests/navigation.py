@@ -10,7 +10,6 @@ from notebooks import ROOT
 
 TAG = "navigation"
 TUTORIAL = Path("Basics-Tutorial")
-SIDE_BY_SIDE = TUTORIAL / "Multiple-Workers"
 
 
 def is_navigation(cell) -> bool:

@@ -95,7 +95,7 @@ def test_few_points_are_not_joined(axes):
 
 
 def test_the_time_is_marked_where_it_was(axes):
-    plots.learning(axes, EVENTS, [])
+    plots.learning(axes, EVENTS)
     labels = {text.get_text(): text.get_position()[0] for text in axes.texts}
     assert labels["0.1 s"] == pytest.approx(20, abs=1)  # two workers, a step in 10 ms each
 

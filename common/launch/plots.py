@@ -37,7 +37,7 @@ def curves(folder: Path, summary: dict) -> None:
         figure = plt.figure(figsize=(10, 3.4 + lanes), layout="constrained")
         top, bottom = figure.add_gridspec(2, 1, height_ratios=[3.2, lanes])
         left, middle, right = (figure.add_subplot(part) for part in top.subgridspec(1, 3))
-        learning(left, events, evaluations)
+        learning(left, events)
         accuracy(middle, events, evaluations)
         apart(right, summary, events)
         timeline.draw(figure.add_subplot(bottom), events, updates, summary["ps"])
@@ -92,7 +92,7 @@ def _curve(axes, x: list, y: list, **style) -> None:
     axes.plot(x, y, "o" if few else "-", ms=5, **style)
 
 
-def learning(axes, events: list[list[dict]], evaluations: list[dict], time: bool = True) -> None:
+def learning(axes, events: list[list[dict]], time: bool = True) -> None:
     """Draws each worker's training loss over updates, averaged over some 50 steps.
 
     If events have a `return`, as in reinforcement learning, draws it in place of the loss.

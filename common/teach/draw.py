@@ -34,7 +34,7 @@ def picture(alt: str) -> None:
 def learning(run: "Run") -> None:
     """Does it learn? Draws loss and test accuracy over updates, with the time marked."""
     _, axes = plt.subplots(1, 2, figsize=(9, 2.8), layout="constrained")
-    plots.learning(axes[0], run.events, run.evaluations)
+    plots.learning(axes[0], run.events)
     plots.accuracy(axes[1], run.events, run.evaluations)
     final = run.summary
     picture(
