@@ -42,7 +42,7 @@ def curves(folder: Path, summary: dict) -> None:
         apart(right, summary, events)
         timeline.draw(figure.add_subplot(bottom), events, updates, summary["ps"])
         figure.suptitle(title(summary), fontweight="bold")
-        figure.draw_without_rendering()  # the layout is right once the ticks are known
+        figure.get_layout_engine().execute(figure)  # a second layout knows the ticks
         results.write(folder / "curves.png", lambda file: figure.savefig(file, format="png"))
         plt.close(figure)
 

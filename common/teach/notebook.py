@@ -26,7 +26,7 @@ from common.teach.draw import (  # noqa: F401 (for the notebooks)
     timeline,
 )
 from common.teach.play import play  # noqa: F401
-from common.teach.running import Run, run  # noqa: F401
+from common.teach.running import Run, changed, run  # noqa: F401
 from common.teach.scratch import ROOT, SCRATCH
 
 
@@ -71,13 +71,14 @@ class Tasks:
     def start(self, name: str, *command, **env: str) -> processes.Process:
         """Starts Python with the arguments `command` (a script and its flags, `-m` and a module, or
         `-c` and a program), and adds `env` to its environment."""
-        if command[0] == "-c":  # cluster.py imports TensorFlow in half the time
+        if command[0] == "-c":  # cluster.py imports TensorFlow faster
             program = str(command[1]).removeprefix("\n")
             command = ("-c", f"from common import cluster\n{program}", *command[2:])
         argv = [sys.executable, "-u", *map(str, command)]
         task = processes.Process(name, 0, argv, self._folder / f"{name}.log")
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        self._group.start(task, os.environ | {"PYTHONPATH": path} | env)
+        no_keras = {"TF_USE_LEGACY_KERAS": "1"}  # it takes half of TensorFlow's import time
+        self._group.start(task, os.environ | {"PYTHONPATH": path} | no_keras | env)
         self._tasks[name] = task
         return task
 

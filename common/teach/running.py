@@ -4,6 +4,7 @@ import json
 import os
 import queue
 import re
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -68,3 +69,22 @@ def run(example: str | Path, *flags, show: bool = True) -> Run:
     table = screen[screen.index("task ") :].rstrip()
     output.end(f"{title}\n{table if show else table.splitlines()[-1]}")
     return Run(where, screen)
+
+
+def changed(example: str, before: str, after: str) -> Path:
+    """Copies an example with `common/` into the kernel's temporary folder, with one piece of its
+    `worker.py` replaced; returns the copy, which `run` can start.
+
+    Raises:
+        ValueError: unless `worker.py` contains `before` exactly once.
+    """
+    root = Path(tempfile.mkdtemp(prefix="changed-", dir=SCRATCH))
+    for part in (example, "common"):
+        leave = shutil.ignore_patterns("results", "__pycache__")
+        shutil.copytree(ROOT / part, root / part, ignore=leave)
+    script = root / example / "worker.py"
+    text = script.read_text(encoding="utf-8")
+    if text.count(before) != 1:
+        raise ValueError(f"{example}/worker.py contains {text.count(before)} times: {before}")
+    script.write_text(text.replace(before, after), encoding="utf-8")
+    return root / example
