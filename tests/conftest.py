@@ -26,6 +26,9 @@ from common.training import results
 
 pytest_plugins = ["budget", "pytester"]
 
+# A shell starts its background jobs with Ctrl-C ignored, and every child would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 ROOT = Path(__file__).resolve().parents[1]
 MARK = f"DISTRIBUTED_TF_TEST={uuid.uuid4()}"  # in the environment of every process that tests start
 ENDLESS = 10**8  # steps for a run that a test stops midway, even on a fast machine

@@ -208,8 +208,10 @@ def test_parameter_server_survives_the_loss_of_each_task(start):
     assert summary["test_accuracy"] > 0.95
     said = re.findall(r"^\[chief 0\] (.*)$", summary["output"], re.M)
     assert said[0] == "lost another task"  # the ps; then the chief itself was killed
-    at = [int(text.split()[3]) for text in said[1:]]
-    assert said[1:] == [f"continues at update {count} of 900" for count in at] and len(at) == 2
+    # On a slow machine, a chief that starts again before the ps is back may lose it twice.
+    continued = [text for text in said if text != "lost another task"]
+    assert all(re.fullmatch(r"continues at update \d+ of 900", text) for text in continued)
+    assert len(continued) >= 2
     assert {task["job"]: task["restarts"] for task in summary["tasks"]} == {
         "ps": 1, "worker": 1, "chief": 1}  # fmt: skip
     later = [event for event in reach(where, 1) if event["time"] > killed["ps"]]
