@@ -27,7 +27,7 @@ SHORTER = {
     "Graphs-and-Sessions": {"steps": 200},
     "All-Reduce": {"steps": 40},
     "When-Does-It-Pay": {"steps": 40},
-    "Synchronous-and-Asynchronous": {"steps": 20, "seconds": 1.0, "updates": 200},
+    "Synchronous-and-Asynchronous": {"steps": 20, "seconds": 1.0},
     "Multiple-Workers": {"rounds": 40},
     "Local-then-Global-Variables": {"windows": [1, 5, 20], "local_steps": 60},
     "AEAMSGD": {"seeds": 1},

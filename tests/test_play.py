@@ -20,7 +20,7 @@ from machine import seconds
 from matplotlib import image
 from test_notebooks import ALL, code_cells, frames, read
 
-from common.teach import draw, play, progress
+from common.teach import draw, play, progress, running
 
 FIRST = code_cells(read("HogWild/HogWild.ipynb"))[0].source  # finds the collection
 DRAWS = """
@@ -148,3 +148,13 @@ def test_a_run_shows_its_loss_while_it_runs():
     assert len(steps) >= 2 and steps == sorted(steps) and steps[0] < steps[-1] <= 400
     assert any(set(text) & set(progress.BARS) for text in during)
     assert last.startswith("$ bash HogWild/run.sh --steps 400") and "test accuracy" in last
+
+
+def test_a_changed_copy_differs_in_one_piece():
+    copy = running.changed("HogWild", "GradientDescentOptimizer", "MomentumOptimizer")
+    original = (ROOT / "HogWild" / "worker.py").read_text()
+    expected = original.replace("GradientDescentOptimizer", "MomentumOptimizer")
+    assert (copy / "worker.py").read_text() == expected != original
+    assert (copy / "run.sh").exists() and (copy.parent / "common" / "setup.sh").exists()
+    with pytest.raises(ValueError, match="contains 0 times: no such line"):
+        running.changed("HogWild", "no such line", "")
