@@ -6,6 +6,7 @@
 
 import json
 
+import formulas
 import numpy as np
 import pytest
 from conftest import ROOT
@@ -86,8 +87,42 @@ def test_the_default_moving_rate(example, n):
     assert options.moving_rate == pytest.approx(0.9 / n)
 
 
-# Common properties of schemes: run against run. The notebooks assert more of them: a window of one
-# step, no momentum, equal shards, equal learning rates, several devices in one process.
+def trained_in_numpy(scheme: formulas.HogWild, workers: int) -> np.ndarray:
+    """The parameters after ten updates; without rounds the workers take turns, each push stale."""
+    history = [np.zeros(650)]
+    for number in range(10):
+        if isinstance(scheme, formulas.SynchronousSGD):
+            history.append(scheme.round(history[-1]))
+            continue
+        k, stale = number % workers, min(number, workers - 1)
+        pulled = history[-1 - stale]
+        push = scheme.push(k, pulled)
+        history.append(scheme.update(history[-1], push, stale, pulled))
+    return history[-1]
+
+
+SPECIAL_CASES = [
+    (formulas.AGN, formulas.HogWild, {"window": 1}),
+    (formulas.DCASGD, formulas.HogWild, {"dc_lambda": 0}),
+    (formulas.DCASGD, formulas.HogWild, {"workers": 1}),
+    (formulas.DynamicSGD, formulas.HogWild, {"window": 1, "workers": 1}),
+    (formulas.SAGN, formulas.SynchronousSGD, {"window": 1}),
+    (formulas.LocalSGD, formulas.SynchronousSGD, {"window": 1}),
+    (formulas.DifferentRates, formulas.SynchronousSGD, {"learning_rates": [0.2, 0.2]}),
+]
+
+
+@pytest.mark.parametrize("scheme, parent, case", SPECIAL_CASES)
+def test_a_special_case_is_the_parent(scheme, parent, case):
+    """As the notebooks say. Other values give something else."""
+    usual = {"learning_rate": 0.4, "workers": 2, "window": 4, "dc_lambda": 200,
+             "learning_rates": [0.3, 0.1]}  # fmt: skip
+    flags = usual | case
+    expected = trained_in_numpy(parent(flags, np.zeros(650)), flags["workers"])
+    found = trained_in_numpy(scheme(flags, np.zeros(650)), flags["workers"])
+    assert_close(found, expected, 1e-12)
+    other = trained_in_numpy(scheme(usual, np.zeros(650)), usual["workers"])
+    assert np.abs(other - trained_in_numpy(parent(usual, np.zeros(650)), 2)).max() > 1e-3
 
 
 @ANOTHER
