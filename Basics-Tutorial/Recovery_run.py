@@ -26,7 +26,7 @@ class Disturbed:
         self._group = processes.Group()
         log = Path(tempfile.mkdtemp(prefix="screen-", dir=SCRATCH), "screen.txt")
         self._run = processes.Process(example, 0, [*map(str, command)], log)
-        self._group.start(self._run, os.environ | {"PYTHON": sys.executable})
+        self._group.start(self._run, os.environ | {"PYTHON": sys.executable, "NO_CURVES": "1"})
 
     def screen(self) -> str:
         """What the run has printed so far."""

@@ -9,6 +9,7 @@ the chief's folder (worker 0's if there is no chief), and writes the results the
 
 import argparse
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -29,10 +30,13 @@ def write(where: Path, scheme: str, flags: dict, tasks: list[dict]) -> None:
         where: a results folder that holds the files of all tasks.
         scheme, flags, tasks: as for `record.summarise`.
     """
-    from common.launch import plots, screen  # imported late, since they load slowly
+    from common.launch import screen  # imported late, since it loads slowly
 
     found = record.summarise(where, scheme, flags, tasks)
-    plots.curves(where, found)
+    if "NO_CURVES" not in os.environ:  # a notebook shows pictures of its own
+        from common.launch import plots
+
+        plots.curves(where, found)
     text = json.dumps(found, indent=2) + "\n"
     results.write(where / "summary.json", lambda file: file.write(text.encode()))
     screen.table(found, where)

@@ -54,7 +54,7 @@ def run(example: str | Path, *flags, show: bool = True) -> Run:
     output, state = progress.Output(f"{title}\nstarting ..."), progress.Progress(where)
     group, code = processes.Group(), None
     try:
-        group.start(task, os.environ | {"PYTHON": sys.executable})
+        group.start(task, os.environ | {"PYTHON": sys.executable, "NO_CURVES": "1"})
         while code is None:
             try:
                 _, code = group.exits.get(timeout=0.3)
