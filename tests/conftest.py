@@ -30,6 +30,7 @@ pytest_plugins = ["budget", "pytester"]
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "Many-Workers"))  # tests compare real runs with simulated ones
 MARK = f"DISTRIBUTED_TF_TEST={uuid.uuid4()}"  # in the environment of every process that tests start
 ENDLESS = 10**8  # steps for a run that a test stops midway, even on a fast machine
 
@@ -195,11 +196,13 @@ def nothing_left():
 
 @pytest.fixture
 def start(tmp_path):
-    """Starts `bash FOLDER/run.sh --plain flags` and returns (its Popen, its results folder)."""
+    """Starts `bash FOLDER/run.sh --plain flags` and returns (its Popen, its results folder). It
+    saves the second that curves.png takes, unless `curves` is true."""
     started, numbers = [], itertools.count()
 
-    def _start(folder, *flags, root: Path = ROOT, **env: str) -> tuple[subprocess.Popen, Path]:
+    def _start(folder, *flags, root: Path = ROOT, curves: bool = False, **env: str):
         flags = [str(flag) for flag in flags]
+        env |= {} if curves else {"NO_CURVES": "1"}
         results = tmp_path / f"results-{next(numbers)}"
         if "--results" in flags:
             results = Path(flags[flags.index("--results") + 1])
@@ -277,7 +280,7 @@ def default_run(run, once):
 
     def _default_run(folder) -> Finished:
         def make(where):
-            output = run(folder, "--results", where / "results").output
+            output = run(folder, "--results", where / "results", curves=True).output
             (where / "screen").write_text(output)
 
         where = once(f"default-{folder}", make)

@@ -103,7 +103,8 @@ def test_updates_match_numpy_and_results_match_the_contract(run, tmp_path):
          "        pickle.dump((found, sess.run([*policy, *baseline])), kept)\n"
          "        made, mean = int("),
     )  # fmt: skip
-    finished = run("Actor-Learner", "--steps", 60, "--discount", 0.95, root=root)
+    finished = run("Actor-Learner", "--steps", 60, "--discount", 0.95, root=root,
+                   curves=True)  # fmt: skip
     with open(finished.results / "batches.pickle", "rb") as file:
         start = pickle.load(file)
         batches, parameters = zip(*[pickle.load(file) for _ in range(60)])

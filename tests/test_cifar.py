@@ -594,7 +594,8 @@ def test_a_run_matches_its_formula(run, tmp_path, monkeypatch, scheme, workers):
     steps = 40
     finished = run("CIFAR-10", *SMALL, "--steps", steps, "--learning_rate", 0.05,
                    "--decay_steps", 25, "--scheme", scheme, "--log_frequency", 10,
-                   "--workers", workers, root=recorded(tmp_path / "mine"))  # fmt: skip
+                   "--workers", workers, root=recorded(tmp_path / "mine"),
+                   curves=True)  # fmt: skip
     summary = finished.summary
     assert summary["global_step"] == steps
     options = argparse.Namespace(**summary["flags"])

@@ -89,7 +89,6 @@ def test_a_run_of_run_sh(run, example, flags):
     """Rebuilding its results gives the same table and summary."""
     finished = run(example, "--steps", 60, *flags)
     text = (finished.results / "summary.json").read_text()
-    (finished.results / "curves.png").unlink()
     done = collect(finished.results)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads((finished.results / "summary.json").read_text()) == json.loads(text)

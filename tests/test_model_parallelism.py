@@ -122,7 +122,7 @@ def assert_pipelined(finished) -> None:
 
 def test_the_pipeline_by_layer_is_exact(run, expected):
     """With 5 micro-batches of different sizes, since 1437 is not a multiple of 5."""
-    finished = run(EXAMPLE, *FLAGS, "--micro_batches", 5)
+    finished = run(EXAMPLE, *FLAGS, "--micro_batches", 5, curves=True)
     assert_equal(finished.parameters, expected)
     assert_travelled_as_on_paper(finished, 1437)
     assert_pipelined(finished)
