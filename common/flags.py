@@ -126,7 +126,9 @@ def _checked(name: str, flag: Flag, default, folder: Path) -> Flag:
     return flag._replace(default=default)
 
 
-def parser(defaults: dict, description: str = "", folder: Path = Path()) -> Parser:
+def parser(
+    defaults: dict, description: str = "", folder: Path = Path(), known: dict = EVERYWHERE
+) -> Parser:
     """Makes the parser for all flags of an example, with the example's own defaults.
 
     Args:
@@ -134,17 +136,14 @@ def parser(defaults: dict, description: str = "", folder: Path = Path()) -> Pars
             becomes a flag with the type of its default.
         description: the text above the list of flags in `--help`.
         folder: the example's folder; a file named by `data` in `DEFAULTS` is relative to it.
+        known: the flags that it has in any case.
     """
-    flags = EVERYWHERE | {name: flag for name, flag in IF_NAMED.items() if name in defaults}
+    flags = known | {name: flag for name, flag in IF_NAMED.items() if name in defaults}
     for name, default in defaults.items():
         known = flags.get(name)
         flags[name] = _checked(name, known, default, folder) if known else _own(name, default)
-    p = Parser(
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-        usage="run.sh [flags]",
-    )
+    p = Parser(description=description, allow_abbrev=False, usage="run.sh [flags]",
+               formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     p._negative_number_matcher = re.compile(r"-[\d.]+(e[+-]?\d+)?$", re.I)  # with exponents
     for name, (kind, default, metavar, text) in flags.items():
         if "(default: " not in text:

@@ -12,6 +12,7 @@ A generated part stands between `<!-- KIND: ARGUMENT -->` and `<!-- end -->`:
     seconds: EXAMPLE   how long the quoted run of an example took, from the command to the last line
     sweep: EXAMPLE     accuracy by learning rate and workers, as sweep.py measured it
     searches: KIND     a table of what searches.py measured: seeds, speed or actors
+    linked: KIND       a table of what linked.py measured over a slow link: speed or target
     benchmark: speed   the results in benchmark.json
 """
 
@@ -28,6 +29,7 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
+import linked
 import navigation
 import notebooks
 import searches
@@ -164,7 +166,7 @@ def output(command: str) -> str:
 FIXED = {"diff": diff, "lines": paragraph, "file": whole_file, "table": table}
 MEASURING = {"output": output}
 QUOTED = {"seconds": seconds, "benchmark": benchmark, "sweep": sweep,
-          "searches": searches.table}  # fmt: skip
+          "searches": searches.table, "linked": linked.table}  # fmt: skip
 
 
 def refreshed(text: str, kinds: dict, folders: Collection[str] = ()) -> str:

@@ -56,6 +56,15 @@ SHORTER = {
     "TensorFlow-2": {"steps": 120},
     "Replication": {"steps": 100, "most": 3},
     "Write-a-Scheme": {"workers": 3},
+    "Many-Workers": {"linked": 60},
+    "Published-Results": {
+        "examples": 100_000,
+        "windows": [5, 20],
+        "rates": [0.01, 0.2],
+        "crowds": [4, 40],
+        "seeds": 1,
+    },
+    "From-2-to-10000-Workers": {"most": 300},
 }
 PARTS = (r"\*\*What you will learn\*\*", r"\*\*Time needed:\*\* \d+ minutes",
          "^#+ .*in two numbers",

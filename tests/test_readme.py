@@ -9,11 +9,15 @@ import sys
 import formulas
 import pytest
 import refresh
+import simulate
 from conftest import ROOT, environment
+from schemes import SCHEMES
 
 from common import flags
 from common.launch.example import example_of, main_script
 from common.teach import quotes
+
+SIMULATED = ROOT / "Many-Workers"  # an example without processes
 
 EXAMPLES = sorted(path.parent for path in ROOT.glob("[!.]*/run.sh") if path.parent.name != "tests")
 READMES = [str(path.relative_to(ROOT)) for path in refresh.readmes()]
@@ -54,9 +58,11 @@ def test_links_and_paths_exist(readme):
 
 @pytest.mark.parametrize("readme", READMES)
 def test_flags_exist(readme):
-    scripts = [main_script(folder) for folder in EXAMPLES]
+    scripts = [main_script(folder) for folder in EXAMPLES if folder != SIMULATED]
     known = "".join(flags.parser(example_of(s)[0]).format_help() for s in scripts)
-    known += refresh.parser().format_help()
+    known += refresh.parser().format_help() + "".join(
+        simulate.parser(scheme).format_help() for scheme in SCHEMES
+    )
     known += " --fast --job_name --task_index --ps_hosts --worker_hosts --chief_hosts --logdir"
     known += " --universal --python-version --no-annotate --no-header"
     for flag in set(re.findall(r"(?<![\w-])--\w+", text(readme))):
@@ -80,7 +86,9 @@ def test_commands_can_be_typed():
         known = command.startswith(("bash ", ".venv/bin/python ", "mkdir "))
         assert known, command
         match = re.match(r"bash (\S+)/run\.sh(.*)", command)
-        if match and match[1] != "tests" and "../" not in command:
+        if match and match[1] == SIMULATED.name:
+            simulate.parsed(match[2].split())
+        elif match and match[1] != "tests" and "../" not in command:
             defaults, _ = example_of(main_script(ROOT / match[1]))
             flags.parser(defaults).parse_args(match[2].split())
 
@@ -152,12 +160,15 @@ def test_the_catalogue_is_complete():
     assert sorted(table) == [folder.name for folder in EXAMPLES]
     for folder in EXAMPLES:
         scripts = {path.name for path in folder.glob("*.py")}
+        readme = text(f"{folder.name}/README.md")
+        if folder == SIMULATED:
+            assert not [name for name in scripts if name not in readme]
+            continue
         usual = {"ps.py", "worker.py"} if "worker.py" in scripts else {"train.py"}
         usual |= {main_script(folder).name}
         if example_of(main_script(folder))[0].get("ps", 1) is None:
             usual -= {"ps.py"}
         assert usual <= scripts, folder.name
-        readme = text(f"{folder.name}/README.md")
         assert not [name for name in scripts - usual if name not in readme], folder.name
 
 

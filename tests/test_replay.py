@@ -10,7 +10,10 @@ import json
 import formulas
 import numpy as np
 import pytest
+import simulate
 from formulas import folders
+from replay import Recorded
+from schemes import SCHEMES
 from test_transfers import assert_one_transfer_each_way, probed
 
 from common.launch.example import example_of
@@ -47,6 +50,27 @@ def together(finished, scheme: formulas.SynchronousSGD) -> np.ndarray:
     return w
 
 
+def simulated(finished) -> np.ndarray:
+    """The global parameters if Many-Workers does the same: in the same order, unless the workers
+    wait for each other."""
+    told = finished.summary["flags"]
+    own = {name: told[name] for name in SCHEMES[finished.summary["scheme"]].defaults}
+    own = {name: ",".join(map(str, value)) if isinstance(value, list) else value
+           for name, value in own.items()}  # fmt: skip
+    options = simulate.options(scheme=finished.summary["scheme"], workers=told["workers"],
+                               model="linear", batch_size=0, steps=told["steps"],
+                               **own)  # fmt: skip
+    events = [finished.events(k) for k in range(told["workers"])]
+
+    def kind(*arguments):
+        rounds = isinstance(arguments[1], simulate.SynchronousSGD)
+        return simulate.Cluster(*arguments) if rounds else Recorded(events, *arguments)
+
+    cluster, _ = simulate.simulate(options, kind=kind)
+    assert cluster.updates == told["steps"]
+    return cluster.w
+
+
 def distance(measured: np.ndarray, expected: np.ndarray) -> float:
     """The largest difference, relative to the largest parameter."""
     assert np.abs(expected).max() > 0.1  # it has learnt, so the comparison means something
@@ -55,7 +79,7 @@ def distance(measured: np.ndarray, expected: np.ndarray) -> float:
 
 @pytest.mark.parametrize("example", folders())
 def test_a_run_matches_its_formula(run, tmp_path, example):
-    """Each of its steps also makes exactly one transfer each way."""
+    """So does the simulation. And each step makes exactly one transfer each way."""
     entry = formulas.of(example)
     if entry.formula is None:
         pytest.skip("another test compares it with NumPy")
@@ -69,6 +93,8 @@ def test_a_run_matches_its_formula(run, tmp_path, example):
     scheme = entry.formula(finished.summary["flags"], np.zeros(650))
     replay = together if isinstance(scheme, formulas.SynchronousSGD) else replayed
     assert distance(flat(finished), replay(finished, scheme)) < EXACT
+    if example in SCHEMES:
+        assert distance(flat(finished), simulated(finished)) < EXACT
     if workers and replay is replayed:
         assert finished.summary["staleness"]["max"] > 0  # otherwise staleness was not tested
     if entry.flags:  # its own term makes the scheme differ from its parent

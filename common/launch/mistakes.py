@@ -37,7 +37,7 @@ def check(flags: argparse.Namespace, defaults: dict, parse: Parser) -> None:
     for worker in flags.delay or {}:
         if worker >= flags.workers:
             parse.error(f"--delay {worker}:...: the last worker is {flags.workers - 1}")
-    if flags.link_mbit and flags.network == "host":
+    if flags.link_mbit and getattr(flags, "network", None) == "host":
         parse.error("--link_mbit: needs a private network; leave --network out")
     if Path(flags.data).suffix and not Path(flags.data).is_file():  # names have no suffix
         parse.error(f"--data: there is no file {flags.data}")

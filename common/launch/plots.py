@@ -36,10 +36,13 @@ def curves(folder: Path, summary: dict) -> None:
         lanes = timeline.height(events, summary["ps"])
         figure = plt.figure(figsize=(10, 3.4 + lanes), layout="constrained")
         top, bottom = figure.add_gridspec(2, 1, height_ratios=[3.2, lanes])
-        left, middle, right = (figure.add_subplot(part) for part in top.subgridspec(1, 3))
-        learning(left, events)
-        accuracy(middle, events, evaluations)
-        apart(right, summary, events)
+        *first, last = (
+            figure.add_subplot(part) for part in top.subgridspec(1, 3 if evaluations else 1)
+        )
+        if evaluations:
+            learning(first[0], events)
+            accuracy(first[1], events, evaluations)
+        apart(last, summary, events)
         timeline.draw(figure.add_subplot(bottom), events, updates, summary["ps"])
         figure.suptitle(title(summary), fontweight="bold")
         figure.get_layout_engine().execute(figure)  # a second layout knows the ticks
@@ -48,11 +51,12 @@ def curves(folder: Path, summary: dict) -> None:
 
 
 def title(summary: dict) -> str:
-    return (
-        f"{summary['scheme']}: {summary['workers']} worker{'s'[: summary['workers'] > 1]}, "
-        f"{summary['global_step']:,} updates, {summary['test_accuracy']:.1%} test accuracy on "
-        f"{Path(str(summary['flags']['data'])).name}"
-    )
+    workers, updates = summary["workers"], f"{summary['global_step']:,} updates"
+    text = f"{summary['scheme']}: {workers:,} worker{'s'[: workers > 1]}, {updates}"
+    if "test_accuracy" in summary:
+        data = Path(str(summary["flags"]["data"])).name
+        text += f", {summary['test_accuracy']:.1%} test accuracy on {data}"
+    return text
 
 
 def apart(axes, summary: dict, events: list[list[dict]]) -> None:

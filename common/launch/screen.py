@@ -135,6 +135,7 @@ def table(summary: dict, where: Path) -> None:
         use = summary["link_use"]
         link = f", {use:.0%} of {summary['flags']['link_mbit']:g} Mbit/s" if use else ""
         console.print(f"network: {summary['bytes_per_step']:,.0f} bytes per step{link}")
-    last = f"test accuracy {summary['test_accuracy']:.2%}"
-    last += f" (return {summary['test_return']:.1f})" if "test_return" in summary else ""
-    console.print(f"{last}; results in {record.shown(where)}", markup=False)
+    last = f"test accuracy {summary['test_accuracy']:.2%}; " if "test_accuracy" in summary else ""
+    if "test_return" in summary:
+        last = last.replace(";", f" (return {summary['test_return']:.1f});")
+    console.print(f"{last}results in {record.shown(where)}", markup=False)

@@ -58,10 +58,11 @@ def staleness(run: "Run") -> None:
     plots.staleness(axes, found)
     total = sum(found["histogram"].values())
     shares = [f"{s}: {n / total:.0%}" for s, n in found["histogram"].items()]
-    picture(
-        f"Histogram of the staleness. Share of the updates with staleness {', '.join(shares[:6])}. "
-        f"Mean {found['mean']:.2f}, maximum {found['max']}."
-    )
+    often = [int(s) for s, n in found["histogram"].items() if n > 0.005 * total]
+    said = f"Share of the updates with staleness {', '.join(shares)}."
+    if len(shares) > 6:
+        said = f"A hill: nearly all updates have a staleness from {min(often)} to {max(often)}."
+    picture(f"Histogram of the staleness. {said} Mean {found['mean']:.2f}, maximum {found['max']}.")
 
 
 def compare(runs: "dict[str, Run]") -> None:

@@ -1,0 +1,65 @@
+"""Small problems for `simulate`, and workers that take turns."""
+
+import numpy as np
+from cluster import Cluster
+from learning import Nothing
+
+
+class InTurn(Cluster):
+    """Worker k starts k / n of a mini-batch late. Without spread and latency, the n workers then
+    take turns: after the first round, every update has a staleness of exactly n - 1."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        n = self.flags.workers
+        self.late = [k / n * self.flags.compute for k in range(n)]
+
+    def compute(self, k):
+        seconds, self.late[k] = self.flags.compute + self.late[k], 0.0
+        self.ends[k] = self.env.now + seconds
+        return self.wait(seconds)
+
+
+class Parabola(Nothing):
+    """The loss w^2 / 2, so the gradient is w, and the curvature 1. It starts at 1."""
+
+    def initial(self) -> float:
+        return 1.0
+
+    def gradient(self, k: int, w: float) -> float:
+        return w
+
+
+class Sparse(Nothing):
+    """Logistic regression on examples with few features, as in the paper on HogWild!. One has
+    `present` of the `features`, all with the value 1; a gradient changes only their weights.
+    Worker k draws one example per step.
+
+    Args:
+        flags: the command line.
+        features, present, examples: how many.
+    """
+
+    def __init__(self, flags, features: int = 1000, present: int = 5, examples: int = 20_000):
+        super().__init__(flags)
+        random = np.random.default_rng(flags.seed)
+        self.features = features
+        self.x = random.integers(0, features, (examples, present))  # which features it has
+        truth = random.normal(size=features)
+        self.y = np.where(truth[self.x].sum(axis=1) > 0, 1.0, -1.0)
+        self.drawn = [np.random.default_rng([flags.seed, k]) for k in range(flags.workers)]
+
+    def initial(self) -> np.ndarray:
+        return np.zeros(self.features)
+
+    def gradient(self, k: int, w: np.ndarray) -> np.ndarray:
+        """Of log(1 + exp(-y w x)), for one example."""
+        i = self.drawn[k].integers(len(self.y))
+        found = np.zeros(self.features)
+        slope = -self.y[i] / (1 + np.exp(self.y[i] * w[self.x[i]].sum()))
+        np.add.at(found, self.x[i], slope)
+        return found
+
+    def error(self, w: np.ndarray) -> float:
+        """The share of examples on the wrong side."""
+        return float((w[self.x].sum(axis=1) * self.y <= 0).mean())

@@ -1,0 +1,130 @@
+"""Real runs over a link of 100 Mbit/s, beside what the simulation predicts.
+
+    .venv/bin/python tests/linked.py speed     examples/s and staleness, 1 to 8 workers: 10 minutes
+    .venv/bin/python tests/linked.py target    time to a test accuracy, every scheme: 45 minutes
+
+Needs a machine that allows private networks. The results go to `linked.json`, which READMEs quote.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "Many-Workers")]
+
+import simulate  # noqa: E402
+
+from common.launch import record  # noqa: E402
+
+FOUND = ROOT / "tests" / "linked.json"
+MBIT = 100
+PARAMETERS = 101_770  # of the network below: 784-128-10
+WORK = ("--data", "synthetic", "--hidden", "128", "--batch_size", "64", "--learning_rate", "0.01")
+# Scheme, window, and updates with one worker; asynchronous schemes make that many per worker.
+SPEED = [("HogWild", 1, 150), ("AGN", 10, 100), ("AGN", 50, 60), ("Synchronous-SGD", 1, 100),
+         ("AEASGD", 10, 100)]  # fmt: skip
+WORKERS = (1, 2, 4, 8)
+PROBLEM = ("--hidden", "1024", "--target_accuracy", "0.95", "--steps", "20000")
+TARGET = ("HogWild", "DC-ASGD", "AGN", "DOWNPOUR-Easy", "DOWNPOUR", "Dynamic-SGD", "AEASGD",
+          "AEAMSGD", "Synchronous-SGD", "Synchronous-SGD-different-learning-rates", "SAGN",
+          "Local-SGD")  # fmt: skip
+
+
+def run(example: str, *flags) -> tuple[dict, list[list[dict]]]:
+    """Runs an example over the slow link; returns its summary and the events of its workers."""
+    with tempfile.TemporaryDirectory() as where:
+        command = ["bash", f"{ROOT}/{example}/run.sh", "--plain", "--results", where]
+        command += ["--link_mbit", str(MBIT), *map(str, flags)]
+        env = os.environ | {"PYTHON": sys.executable, "NO_CURVES": "1"}
+        done = subprocess.run(command, capture_output=True, text=True, env=env)
+        if done.returncode:
+            sys.exit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+        summary = json.loads(Path(where, "summary.json").read_text())
+        return summary, record.read_events(where, summary["workers"])
+
+
+def speed() -> list[dict]:
+    rows = []
+    for scheme, window, count in SPEED:
+        for n in WORKERS:
+            steps = count if scheme.startswith("Sync") else count * n
+            steps = max(30, steps // (n if n > 2 else 1))  # as long with many workers
+            flags = ["--workers", n, "--steps", steps, *(["--window", window] * (window > 1))]
+            real, events = run(scheme, *WORK, *flags)
+            compute = statistics.median(e["compute"] for mine in events for e in mine) / window
+            words = [*WORK, *map(str, flags), "--scheme", scheme, "--link_mbit", str(MBIT)]
+            options = simulate.parsed([*words, "--compute", str(compute)])
+            cluster, journal = simulate.simulate(options)
+            guess = journal.summary(cluster)
+            rows.append({
+                "scheme": scheme, "window": window, "workers": n, "compute": compute,
+                "link_use": real["link_use"],
+                "real": [real["examples_per_second"], real["staleness"]["mean"]],
+                "simulated": [guess["examples_per_second"], guess["staleness"]["mean"]],
+                # Each pull and push carries the parameters once; nothing else is counted.
+                "payload": MBIT * 1e6 / 8 / (2 * 4 * PARAMETERS) * window * 64,
+            })  # fmt: skip
+            print(json.dumps(rows[-1]), flush=True)
+    return rows
+
+
+def target() -> list[dict]:
+    rows = []
+    for scheme in TARGET:
+        for n in (2, 4):
+            some = [run(scheme, *PROBLEM, "--workers", n, "--seed", s)[0] for s in range(3)]
+            for found in some:
+                found["bytes_per_example"] = (
+                    found["bytes_per_step"]
+                    * sum(task["local_steps"] for task in found["tasks"])
+                    / found["flags"].get("window", 1)
+                    / found["examples"]
+                )
+            names = ("examples_per_second", "bytes_per_example", "seconds", "global_step")
+            row = {name: statistics.median(found[name] for found in some) for name in names}
+            reached = min(found["test_accuracy"] for found in some)
+            rows.append({"scheme": scheme, "workers": n, **row, "reached": reached})
+            print(json.dumps(rows[-1]), flush=True)
+    return rows
+
+
+def table(kind: str) -> str:
+    """A Markdown table of what was measured, for the READMEs."""
+    rows = json.loads(FOUND.read_text())[kind]
+    if kind == "speed":
+        columns = ("", "workers", "link in use", "examples/s", "simulated", "mean staleness",
+                   "simulated")  # fmt: skip
+        lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
+        for row in rows:
+            name = row["scheme"] + f", T = {row['window']}" * (row["window"] > 1)
+            (speed, stale), (guess, guessed) = row["real"], row["simulated"]
+            lines.append(f"| {name} | {row['workers']} | {row['link_use']:.0%} | {speed:,.0f} "
+                         f"| {guess / speed - 1:+.0%} | {stale:.2f} | {guessed:.2f} |")  # fmt: skip
+        return "\n".join(lines)
+    lines = ["| | workers | examples/s | bytes per example | seconds to 95 % | updates to 95 % |",
+             "|---|---|---|---|---|---|"]  # fmt: skip
+    for row in rows:
+        reached = row["reached"] >= 0.95
+        cells = [row["scheme"], row["workers"], f"{row['examples_per_second']:,.0f}",
+                 f"{row['bytes_per_example']:,.0f}", f"{row['seconds']:.1f}" if reached else "-",
+                 f"{row['global_step']:,.0f}" if reached else "-"]  # fmt: skip
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    kinds = {"speed": speed, "target": target}
+    if len(sys.argv) != 2 or sys.argv[1] not in kinds:
+        sys.exit(__doc__)
+    found = json.loads(FOUND.read_text()) if FOUND.exists() else {}
+    found[sys.argv[1]] = kinds[sys.argv[1]]()
+    FOUND.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,376 @@
+"""The simulation: its mathematics, its clock, its command and what it leaves.
+
+`test_replay.py` compares it with real runs of every scheme.
+"""
+
+import json
+import math
+import os
+import subprocess
+import tracemalloc
+
+import formulas
+import grid
+import learning
+import matplotlib.pyplot as plt
+import numpy as np
+import panels
+import pytest
+import simulate
+from conftest import ROOT, environment
+from schemes import SCHEMES, SynchronousSGD
+from toys import InTurn, Parabola, Sparse
+
+from common.launch.example import example_of, main_script
+
+FOLDER = ROOT / "Many-Workers"
+# Ours -> the scheme in formulas.py, which was written independently.
+NAMED = {name: formulas.SCHEMES[name].formula for name in SCHEMES if name in formulas.SCHEMES}
+INSTANT = {"latency": 0, "spread": 0, "plain": True}
+
+
+def simulated(scheme="HogWild", **flags):
+    """The cluster and the journal of a run with these flags, and no files."""
+    return simulate.simulate(simulate.options(scheme=scheme, **flags))
+
+
+# The mathematics.
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_scheme_equals_its_formula(name):
+    """On random gradients, pulls and pushes of three workers."""
+    random = np.random.default_rng(0)
+    drawn = random.normal(size=(3, 400, 5))
+    flags = simulate.options(scheme=name, workers=3, model="none")
+
+    def gradients():
+        """Worker k's gradients: a matrix times w, and noise that depends only on k and the step."""
+        counts = [0, 0, 0]
+
+        def gradient(k, w):
+            counts[k] += 1
+            return np.arange(1, 6) * 0.3 * w + drawn[k, counts[k]]
+
+        return gradient
+
+    w = random.normal(size=5)
+    mine = SCHEMES[name](flags, gradients(), w)
+    theirs = object.__new__(NAMED[name])  # formulas.py has full batches of the digits
+    ours = gradients()
+    formulas_gradient = formulas.gradient
+    try:
+        formulas.gradient = lambda k, n: lambda flat: ours(k, flat)
+        theirs.__init__(vars(flags), w)
+    finally:
+        formulas.gradient = formulas_gradient
+    history, expected = [w], [w]
+    for number in range(30):
+        if isinstance(mine, SynchronousSGD):
+            pushes = {k: mine.push(k, history[-1]) for k in range(3)}
+            history.append(mine.together(history[-1], pushes))
+            expected.append(theirs.round(expected[-1]))
+            continue
+        k, at = number % 3, random.integers(max(0, number - 4), number + 1)
+        stale = number - at
+        history.append(mine.update(history[-1], mine.push(k, history[at]), stale, history[at]))
+        push = theirs.push(k, expected[at])
+        expected.append(theirs.update(expected[-1], push, stale, expected[at]))
+    np.testing.assert_allclose(history, expected, rtol=1e-12, atol=1e-12)
+    assert np.abs(history[-1] - w).max() > 0.1
+
+
+def test_the_catalogue_has_every_scheme():
+    """Every folder with a formula of its own, with that folder's default rate, window and so on."""
+    folders = {name for name, entry in formulas.SCHEMES.items() if entry.formula}
+    same = {"Distributed-Setup", "Multiple-GPUs-Single-Machine", "Your-Own"}  # HogWild's formula
+    assert folders - same <= set(SCHEMES)
+    for name in NAMED:
+        defaults, _ = example_of(main_script(ROOT / name))
+        own = SCHEMES[name].defaults
+        assert own == {key: defaults[key] for key in own}, name
+
+
+@pytest.mark.parametrize("model", ["linear", "mlp"])
+def test_the_gradient_is_the_derivative_of_the_loss(model):
+    flags = simulate.options(model=model, hidden=7, workers=3)
+    problem = learning.Problem(flags)
+    problem.batches = [iter([np.arange(40)] * 1000)]
+    w = problem.initial().astype(float) + np.random.default_rng(1).normal(0, 0.1, problem.size)
+    found = problem.gradient(0, w)
+    for i in np.random.default_rng(2).choice(problem.size, 30, replace=False):
+        losses = []
+        for sign in (1, -1):
+            moved = w.copy()
+            moved[i] += sign * 1e-5
+            problem.gradient(0, moved)
+            losses.append(problem.loss[0])
+        assert (losses[0] - losses[1]) / 2e-5 == pytest.approx(found[i], abs=1e-7)
+
+
+def test_workers_have_disjoint_shards():
+    """Worker k's batches hold the examples k, k + n, ..., each once in an epoch."""
+    problem = learning.Problem(simulate.options(workers=4, batch_size=10))
+    drawn = [np.concatenate([next(problem.batches[k]) for _ in range(40)]) for k in range(4)]
+    for k, indices in enumerate(drawn):
+        size = len(range(k, 1437, 4))
+        assert sorted(indices[:size]) == list(range(k, 1437, 4))
+        assert list(indices[:size]) != sorted(indices[:size])
+
+
+@pytest.mark.parametrize("staleness", [0, 1, 3, 10, 30])
+def test_the_largest_stable_rate(staleness):
+    """x <- x - eta h x(t - s) is stable below eta h = 2 sin(pi / (2 (2 s + 1))): within 2 %."""
+    limit = 2 * math.sin(math.pi / (2 * (2 * staleness + 1)))
+    ends = []
+    for factor in (0.98, 1.02):
+        flags = simulate.options(scheme="HogWild", workers=staleness + 1, model="none", **INSTANT,
+                                      steps=30 * (staleness + 1) ** 2 + 2500,
+                                      learning_rate=factor * limit)  # fmt: skip
+        cluster, journal = simulate.simulate(flags, problem=Parabola(flags), kind=InTurn)
+        later = {s: n for s, n in journal.staleness.items() if s != staleness}
+        assert sum(later.values()) <= staleness  # constant but for the first round
+        ends.append(abs(cluster.w))
+    assert ends[0] < 1e-2 and ends[1] > 1e2
+
+
+# The clock.
+
+
+def test_times_without_a_network():
+    """n workers make n updates in the time of a mini-batch; synchronous ones make one."""
+    for scheme, updates in (("HogWild", 40), ("Synchronous-SGD", 10)):
+        _, journal = simulated(scheme=scheme, workers=4, compute=0.5, steps=updates,
+                               learning_rate=0.05, **INSTANT)  # fmt: skip
+        assert journal.time == pytest.approx(10 * 0.5)
+        assert journal.steps == [10, 10, 10, 10]
+
+
+def test_a_link_is_the_limit():
+    """Two transfers per step share the link of the ps, header bytes included. With --duplex each
+    has one of its own, and with two ps, twice the bytes pass."""
+    from cluster import WIRE
+
+    flags = {"workers": 8, "compute": 0.001, "steps": 4000, "model": "none", "latency": 0,
+             "parameters": 100_000, "link_mbit": 100}  # fmt: skip
+    one_way = 400_000 * WIRE * 8e-6 / 100
+    for more, seconds in (({}, 2 * one_way), ({"duplex": True}, one_way), ({"ps": 2}, one_way)):
+        _, journal = simulated(**flags, **more)
+        assert journal.time / 4000 == pytest.approx(seconds, rel=0.03)  # with evaluations
+    cluster, journal = simulated(
+        scheme="HogWild", **flags, worker_mbit=10
+    )  # then the workers' links are the limit
+    assert journal.time / 4000 == pytest.approx(2 * one_way * 10 / 8, rel=0.02)
+    assert journal.summary(cluster)["link_use"] == pytest.approx(0.8, rel=0.02)
+
+
+def test_a_ps_that_needs_time_is_the_limit():
+    _, journal = simulated(workers=10, compute=0.001, update=0.01, steps=1000, model="none",
+                           **INSTANT)  # fmt: skip
+    assert journal.time == pytest.approx(10, rel=0.01)
+    assert journal.staleness[9] > 900  # everybody waits in the same queue
+
+
+def test_a_straggler_delays_synchronous_workers_only():
+    flags = {"workers": 4, "compute": 0.1, "delay": "3:0.3", "steps": 60, "learning_rate": 0.05}
+    _, waiting = simulated(scheme="Synchronous-SGD", **flags, **INSTANT)
+    assert waiting.time == pytest.approx(60 * 0.4)
+    _, backup = simulated(scheme="Synchronous-SGD", backup_workers=1, **flags, **INSTANT)
+    assert backup.time == pytest.approx(60 * 0.1)
+    # Worker 3 finishes 15 gradients. Each belongs to a round that is over.
+    assert backup.contributed == [60, 60, 60, 0] and backup.dropped[3] in (14, 15)
+    _, free = simulated(**flags, **INSTANT)
+    assert free.steps[3] == pytest.approx(free.steps[0] / 4, abs=1)
+
+
+def test_an_elastic_push_does_not_wait_for_the_local_steps():
+    """So its staleness counts only what comes during the two transfers."""
+    flags = {"workers": 10, "window": 10, "steps": 500, "spread": 0.3}
+    _, elastic = simulated(scheme="AEASGD", **flags)
+    _, other = simulated(scheme="AGN", **flags)
+    means = [sum(s * n for s, n in j.staleness.items()) / 500 for j in (elastic, other)]
+    assert means[0] < 1 and means[1] > 8
+    assert elastic.time == pytest.approx(other.time, rel=0.05)
+
+
+def test_times_vary_as_told():
+    """The mean and the standard deviation of the time per mini-batch."""
+    _, journal = simulated(workers=1, compute=0.2, spread=0.5, steps=4000, model="none", latency=0,
+                           plain=True)  # fmt: skip
+    assert journal.time / 4000 == pytest.approx(0.2, rel=0.05)
+    seen = []
+    flags = simulate.options(workers=1, compute=0.2, spread=0.5, model="none", window=4,
+                                  scheme="AGN", steps=3000)  # fmt: skip
+
+    class Noted(simulate.Cluster):
+        def compute(self, k):
+            event = super().compute(k)
+            seen.append(self.ends[k] - self.env.now)
+            return event
+
+    simulate.simulate(flags, kind=Noted)
+    assert np.mean(seen) == pytest.approx(0.8, rel=0.05)  # four mini-batches
+    assert np.std(seen) == pytest.approx(0.2 * 0.5 * 2, rel=0.1)  # independent of each other
+
+
+def test_the_same_flags_give_the_same_run():
+    ends = [simulated(workers=7, steps=300, learning_rate=0.05, seed=s)[0].w for s in (1, 1, 2)]
+    assert np.array_equal(ends[0], ends[1]) and not np.array_equal(ends[0], ends[2])
+
+
+def test_memory_does_not_grow_with_the_number_of_updates():
+    peaks = []
+    for steps in (3000, 30_000):
+        tracemalloc.start()
+        simulated(workers=50, steps=steps, model="none", plain=True)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.2 * peaks[0]
+
+
+# The command.
+
+
+def command(*flags, python_path: str = "", cwd=ROOT) -> subprocess.CompletedProcess:
+    env = environment() | {"PYTHONPATH": python_path}
+    return subprocess.run(["bash", str(FOLDER / "run.sh"), *map(str, flags)], env=env, cwd=cwd,
+                          capture_output=True, text=True, timeout=300)  # fmt: skip
+
+
+@pytest.mark.parametrize("scheme", ["AGN", "Synchronous-SGD"])
+def test_it_leaves_what_a_real_run_leaves(scheme, tmp_path, default_run):
+    """The same keys and arrays, without importing TensorFlow."""
+    (tmp_path / "tensorflow.py").write_text("raise SystemExit('TensorFlow was imported')")
+    where = tmp_path / "results"
+    done = command("--scheme", scheme, "--workers", 3, "--steps", 100, "--hidden", 128,
+                   "--results", where, python_path=str(tmp_path))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    real = default_run(scheme)
+    mine = json.loads((where / "summary.json").read_text())
+    theirs = real.summary
+    assert mine.keys() == theirs.keys()
+    assert mine["staleness"].keys() == theirs["staleness"].keys()
+    assert [t["job"] for t in mine["tasks"]] == ["ps", "worker", "worker", "worker"]
+    assert mine["tasks"][1].keys() == theirs["tasks"][1].keys()
+    assert mine["examples"] == sum(task["examples"] for task in mine["tasks"])
+    assert mine["global_step"] == 100 and mine["test_accuracy"] > 0.8
+    with np.load(where / "parameters.npz") as arrays:
+        shapes = [arrays[name].shape for name in arrays.files]
+    assert shapes == [array.shape for array in real.parameters]
+    for name in ("events-worker-2.jsonl", "evaluations.jsonl"):
+        line = json.loads((where / name).read_text().splitlines()[-1])
+        theirs = (real.results / name.replace("2", "1")).read_text().splitlines()[-1]
+        assert line.keys() >= json.loads(theirs).keys() - {"counted"}
+    assert (where / "updates.jsonl").exists() == (scheme == "Synchronous-SGD")
+    assert (where / "curves.png").stat().st_size > 20_000
+    assert f"test accuracy {mine['test_accuracy']:.2%}" in done.stdout
+    assert "all times are simulated" in done.stdout
+
+
+def test_it_stops_at_the_target():
+    cluster, journal = simulated(scheme="AGN", workers=4, steps=4000, target_accuracy=0.9)
+    assert journal.evaluations[-1]["test_accuracy"] >= 0.9 and cluster.updates < 4000
+
+
+def test_a_run_without_gradients(tmp_path):
+    where = tmp_path / "results"
+    done = command(
+        "--scheme",
+        "HogWild",
+        "--model",
+        "none",
+        "--workers",
+        300,
+        "--steps",
+        3000,
+        "--results",
+        where,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads((where / "summary.json").read_text())
+    assert "test_accuracy" not in found and not (where / "parameters.npz").exists()
+    assert len(found["tasks"]) == 301 and found["staleness"]["mean"] > 200
+    assert (where / "curves.png").stat().st_size > 10_000
+    assert "accuracy" not in done.stdout and "292 more" in done.stdout
+
+
+WRONG = {
+    "--scheme SGD": ("--scheme", "one of HogWild"),
+    "--scheme HogWild --window 5": ("unknown argument --window",),
+    "--scheme AGN --window 0": ("--window", "1 or more"),
+    "--workers 2000": ("--workers 2000", "only 1437 examples"),
+    "--model cnn": ("--model", "linear, mlp, none"),
+    "--ps 0": ("--ps", "1 or more"),
+    "--compute -1": ("--compute", "0 or more"),
+    "--spread x": ("--spread", "0 or more"),
+    "--delay 20:1": ("--delay", "the last worker is 19"),
+    "--timeout 5": ("unknown argument --timeout",),
+    "--scheme Synchronous-SGD --backup_workers 20": ("--backup_workers", "below --workers"),
+    "--model none --batch_size 0": ("--batch_size 0", "no data"),
+    "--data no.npz": ("--data", "there is no file"),
+    "--learning_rate 1e9 --steps 200": ("NaN or infinite", "smaller --learning_rate"),
+}
+
+
+@pytest.mark.parametrize("flags", WRONG)
+def test_a_wrong_flag_is_one_clear_sentence(flags, tmp_path):
+    where = tmp_path / "results"
+    done = command(*flags.split(), "--results", where)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 2 and line.startswith("error: ")
+    assert all(part in line for part in WRONG[flags]), line
+    assert not where.exists()
+
+
+def test_a_used_results_folder_is_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("precious")
+    done = command("--results", tmp_path)
+    assert done.returncode == 2 and "already holds thesis.txt" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_help_lists_the_flags_of_the_scheme():
+    text = command("--scheme", "AEAMSGD", "--help").stdout
+    assert "--momentum" in text and "--moving_rate" in text and "--backup_workers" not in text
+    assert os.environ.get("COLUMNS") or max(map(len, text.splitlines())) < 200
+
+
+# What the notebooks use.
+
+
+def test_a_grid_of_runs_is_the_same_as_one_after_the_other():
+    settings = [{"scheme": "AGN", "workers": n, "steps": 30} for n in (1, 2, 5)]
+    found = grid.measure_all(settings)
+    for setting, mine in zip(settings, found):
+        cluster, journal = simulated(**setting)
+        same = journal.summary(cluster)
+        assert mine["test_accuracy"] == same["test_accuracy"]
+        assert mine["staleness"] == same["staleness"] and mine["dropped"] == 0
+
+
+def test_a_sparse_gradient_is_the_derivative_and_changes_few_weights():
+    problem = Sparse(simulate.options(workers=1, model="none"), features=50, present=4)
+    problem.x, problem.y = problem.x[:1], problem.y[:1]  # always the same example
+    w = np.random.default_rng(0).normal(size=50)
+
+    def loss(w):
+        return np.log1p(np.exp(-problem.y[0] * w[problem.x[0]].sum()))
+
+    found = problem.gradient(0, w)
+    for i in range(50):
+        step = 1e-6 * np.eye(50)[i]
+        assert (loss(w + step) - loss(w - step)) / 2e-6 == pytest.approx(found[i], abs=1e-8)
+    assert np.count_nonzero(found) <= 4
+
+
+def test_the_panels_show_the_run():
+    figure, axes = plt.subplots()
+    cluster, journal = simulated("AGN", workers=6, steps=100, link_mbit=10)
+    panels.draw(axes, cluster, journal)
+    left, right, below = figure.axes
+    assert left.lines[0].get_ydata()[-1] == 100 * journal.evaluations[-1]["test_accuracy"]
+    assert len(right.patches) == len(journal.staleness)
+    names = [text.get_text() for text in below.get_yticklabels()]
+    assert names == ["ps", "worker 0", "worker 1", "worker 2", "worker 3"]
+    plt.close(figure)
