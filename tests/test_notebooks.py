@@ -58,11 +58,12 @@ SHORTER = {
     "Write-a-Scheme": {"workers": 3},
     "Many-Workers": {"linked": 60},
     "Published-Results": {
-        "examples": 100_000,
+        "examples": 60_000,
         "windows": [5, 20],
         "rates": [0.01, 0.2],
         "crowds": [4, 40],
         "seeds": 1,
+        "updates": 8000,
     },
     "From-2-to-10000-Workers": {"most": 300},
 }
