@@ -1,6 +1,6 @@
 """Parameter servers, workers and the links between them, in virtual time (discrete events, SimPy).
 
-A transfer waits until its links are free, like a packet in a queue, and then takes bytes / speed.
+A transfer waits until its links are free, and then takes bytes / speed.
 The parameters are spread evenly over all ps, which send and receive at the same time.
 """
 
@@ -13,8 +13,8 @@ WIRE = (1514 + 33) / 1448
 
 
 # What a few bytes wait for on a full link: on average 3/4 of the rest of the transfer that is on
-# its way, and 30 kB of each that waits, since the packets of all connections mix. Both numbers come
-# from HogWild over 100 Mbit/s with 2, 4 and 8 workers; tests/linked.py checks them with others.
+# its way, and 30 kB of each that waits, since the packets of all connections mix. Both numbers were
+# chosen so that the staleness fits the real runs over 100 Mbit/s in tests/linked.json.
 REST, QUEUED = 3 / 4, 30_000
 
 

@@ -141,7 +141,10 @@ def main(arguments: list[str]) -> None:
     with Report(options, where) as report:
         cluster, journal = simulate(options, report=report)
     if not math.isfinite(journal.evaluations[-1]["test_loss"] if journal.evaluations else 0.0):
-        shutil.rmtree(where)
+        for path in where.iterdir():  # it was empty
+            path.unlink()
+        for folder in results.made:
+            shutil.rmtree(folder)
         fail("the loss on the test set is NaN or infinite: try a smaller --learning_rate than "
              f"{options.learning_rate:g} (the more workers, here {options.workers}, the smaller "
              "it must be)")  # fmt: skip
