@@ -1,64 +1,70 @@
 """Parameter servers, workers and the links between them, in virtual time (discrete events, SimPy).
 
-A transfer waits until its links are free, and then takes bytes / speed.
-The parameters are spread evenly over all ps, which send and receive at the same time.
+A transfer waits until the links of the ps are free, and then takes bytes / speed. The parameters
+are spread evenly over all ps, whose links work in parallel.
 """
 
 import random
 
 import simpy
 
-# On Ethernet, a full packet of 1,448 bytes of data takes 1,514, and half an acknowledgement of 66.
+# A full packet carries 1,448 bytes in 1,514 (as the kernel counts them), and every second packet is
+# acknowledged with 66.
 WIRE = (1514 + 33) / 1448
+# How long a small message waits on a busy link: on average 3/4 of what is left of the transfer that
+# is on its way, and at most 30 kB of each that waits, since the packets of all connections mix.
+# Both were fitted to the staleness of the real runs over 100 Mbit/s in tests/linked.json.
+REST, AHEAD = 3 / 4, 30_000
 
 
-# What a few bytes wait for on a full link: on average 3/4 of the rest of the transfer that is on
-# its way, and 30 kB of each that waits, since the packets of all connections mix. Both numbers were
-# chosen so that the staleness fits the real runs over 100 Mbit/s in tests/linked.json.
-REST, QUEUED = 3 / 4, 30_000
+def transfer_seconds(parameters: int, mbit: float) -> float:
+    """How long a link of `mbit` Mbit/s carries these parameters: 4 bytes each, and headers."""
+    return 4 * WIRE * parameters * 8e-6 / mbit
 
 
 class Link:
-    """A link that carries one transfer after another: of those that wait, chance takes the next.
+    """A link that carries one transfer after another. Of those that wait, the next is chosen at
+    random, since connections compete for the link.
 
     Args:
         env: the simulated clock.
         mbit: Mbit/s; None: no limit.
-        random: decides who is next.
+        rng: chooses.
     """
 
-    def __init__(self, env, mbit: float | None, random):
-        self.env, self.random = env, random
+    def __init__(self, env, mbit: float | None, rng):
+        self.env, self.rng = env, rng
         self.seconds_per_byte = 8e-6 / mbit if mbit else 0.0
-        self.waiting, self.queued = [], 0.0
-        self.sending, self.until, self.bytes = False, 0.0, 0.0
+        self.waiting, self.ahead = [], 0.0
+        self.sending, self.until, self.total_bytes = False, 0.0, 0.0
 
     def send(self, count: float, done) -> None:
-        """Calls `done()` when `count` bytes have passed."""
-        self.bytes += count
+        """Calls `done()` when `count` bytes have passed; without a limit, at once."""
+        self.total_bytes += count
         if not self.seconds_per_byte:
             done()
             return
         self.waiting.append((count, done))
-        self.queued += min(count, QUEUED)
+        self.ahead += min(count, AHEAD)
         if not self.sending:
             self._next()
 
-    def gap(self) -> float:
-        """Seconds until a few bytes can pass."""
+    def delay(self) -> float:
+        """Seconds until a small message can pass."""
         if not self.sending:
             return 0.0
-        rest = self.random.uniform(0, 2 * REST) * (self.until - self.env.now)
-        return rest + self.seconds_per_byte * self.queued
+        rest = self.rng.uniform(0, 2 * REST) * (self.until - self.env.now)
+        return rest + self.seconds_per_byte * self.ahead
 
     def _next(self) -> None:
         self.sending = bool(self.waiting)
         if not self.sending:
             return
-        chosen = self.random.randrange(len(self.waiting))
+        chosen = self.rng.randrange(len(self.waiting))
+        # Swapped with the last, so that removing it takes the same time for any number.
         self.waiting[chosen], self.waiting[-1] = self.waiting[-1], self.waiting[chosen]
         count, done = self.waiting.pop()
-        self.queued -= min(count, QUEUED)
+        self.ahead -= min(count, AHEAD)
         self.until = self.env.now + count * self.seconds_per_byte
 
         def passed(_):
@@ -76,45 +82,48 @@ class Cluster:
         scheme: of `schemes.py`.
         w: the initial global parameters.
         size: the number of parameters, 4 bytes each, that a pull or push transfers.
-        journal: is told about every step and update.
+        journal: of `journal.py`; gets every step and update.
     """
 
     def __init__(self, flags, scheme, w, size: int, journal):
         self.flags, self.scheme, self.w, self.journal = flags, scheme, w, journal
         self.env = simpy.Environment()
-        self.updates, self.end = 0, self.env.event()
-        self.size = 4 * WIRE * size
-        self.random = random.Random(flags.seed)
-        self.down = self._links(flags.link_mbit, flags.ps)
-        self.up = self._links(flags.link_mbit, flags.ps) if flags.duplex else self.down
-        self.own = self._links(flags.worker_mbit, flags.workers)
+        self.updates, self.finished = 0, self.env.event()
+        self.transfer_bytes = 4 * WIRE * size
+        self.own = transfer_seconds(size, flags.worker_mbit) if flags.worker_mbit else 0.0
+        self.rng = random.Random(flags.seed)
+        self.down = self._links()
+        self.up = self._links() if flags.duplex else self.down
         self.busy_until = 0.0  # the ps handle one push after another
-        self.batches = getattr(flags, "window", 1)  # mini-batches between a pull and a push
-        # Of each worker's step: when it asked, the ps read w~, it got w, and its computing ends.
-        self.asked, self.read, self.got, self.ends = ([0.0] * flags.workers for _ in range(4))
-        # Synchronous rounds: the token that each worker has used, and the pushes of this round.
-        self.used, self.pushes = [-1] * flags.workers, {}
+        self.window = getattr(flags, "window", 1)  # mini-batches between a pull and a push
+        # Times of each worker's current step: it asked, the ps read w~, it got w, it has computed.
+        self.asked, self.read, self.got, self.computed = ([0.0] * flags.workers for _ in range(4))
+        # Synchronous rounds: each worker's last token, and the contributions to this round.
+        self.last_token, self.round = [-1] * flags.workers, {}
         self.released = self.env.event()
 
-    def _links(self, mbit: float | None, count: int) -> list[Link]:
-        return [Link(self.env, mbit, self.random) for _ in range(count)]
+    def _links(self) -> list[Link]:
+        flags = self.flags
+        return [Link(self.env, flags.link_mbit, self.rng) for _ in range(flags.ps)]
 
-    # How long things take: each returns an event to wait for.
+    # What takes time.
 
     def wait(self, seconds: float):
+        """Returns an event to wait for."""
         return self.env.timeout(seconds)
 
-    def message(self, k: int, links: list[Link]) -> float:
-        """Seconds that a few bytes take between worker k and the ps."""
-        return max(link.gap() for link in (self.own[k], *links)) + self.flags.latency
+    def message(self, links: list[Link]) -> float:
+        """Seconds that a small message takes between a worker and the ps."""
+        return max(link.delay() for link in links) + self.flags.latency
 
     def ask(self, k: int):
-        """Worker k's request travels to the ps."""
-        return self.wait(self.message(k, self.up))
+        """Worker k's request travels to the ps. Returns an event."""
+        return self.wait(self.message(self.up))
 
-    def travel(self, k: int, links: list[Link]):
-        """The parameters, or values for all of them, travel between worker k and the ps."""
-        arrived, parts = self.env.event(), len(links) + 1
+    def travel(self, links: list[Link]):
+        """The parameters, or values for all of them, travel between a worker and the ps."""
+        arrived, parts = self.env.event(), len(links)
+        own_link_free = self.env.now + self.own  # a worker has one transfer at a time
 
         def passed():
             nonlocal parts
@@ -123,25 +132,25 @@ class Cluster:
                 arrived.succeed()
 
         for link in links:
-            link.send(self.size / len(links), passed)
-        self.own[k].send(self.size, passed)
-        if parts:  # a link has a limit
+            link.send(self.transfer_bytes / len(links), passed)
+        if parts:  # 0 without a limit: then all have passed already
             yield arrived
-        yield self.wait(self.flags.latency)
+        yield self.wait(max(0.0, own_link_free - self.env.now) + self.flags.latency)
 
-    def compute(self, k: int):
-        """T mini-batches. Their times have a gamma distribution with the mean `--compute`."""
-        seconds, spread = self.batches * self.flags.compute, self.flags.spread
+    def computing(self, k: int):
+        """Worker k computes T mini-batches, with gamma-distributed times. Returns an event."""
+        seconds, spread = self.window * self.flags.compute, self.flags.spread
         if spread and seconds:
-            shape = self.batches / spread**2
-            seconds = self.random.gammavariate(shape, seconds / shape)
-        seconds += self.batches * (self.flags.delay or {}).get(k, 0.0)
-        self.ends[k] = self.env.now + seconds
+            shape = self.window / spread**2
+            seconds = self.rng.gammavariate(shape, seconds / shape)
+        seconds += self.window * (self.flags.delay or {}).get(k, 0.0)
+        self.computed[k] = self.env.now + seconds
         return self.wait(seconds)
 
     def serve(self, k: int):
-        """The ps handles worker k's push, after those that came before."""
-        self.busy_until = max(self.env.now, self.busy_until) + self.flags.update
+        """The ps handle worker k's push, after those that came before. Returns an event."""
+        seconds = self.flags.update / self.flags.ps
+        self.busy_until = max(self.env.now, self.busy_until) + seconds
         return self.wait(self.busy_until - self.env.now)
 
     # What a worker does; see workers.py.
@@ -152,52 +161,60 @@ class Cluster:
         yield self.ask(k)
         self.read[k] = self.env.now
         w, number = self.w, self.updates
-        yield from self.travel(k, self.down)
+        yield from self.travel(self.down)
         self.got[k] = self.env.now
         return w, number
 
     def push(self, k: int, a, pulled, pulled_at: int):
-        """Sends `a` to the ps, which updates w~. Returns when the worker knows."""
-        yield from self.travel(k, self.up)
+        """Sends `a` to the ps, which update w~. Returns once the worker has the confirmation."""
+        yield from self.travel(self.up)
         yield self.serve(k)
-        if self.updates == self.flags.steps:
-            return  # too late: the run ends
+        if self.finished.triggered:
+            return  # too late
         staleness = self.updates - pulled_at
-        self.w = self.scheme.update(self.w, a, staleness, pulled)
-        self.updates += 1
-        told = self.message(k, self.down)
-        self.journal.step(self, k, self.updates, pulled_at, staleness, told)
-        self.updated([k])
-        yield self.wait(told)
-        if k == 0 and self.journal.is_due(self):
-            yield from self.evaluate()
+        w = self.scheme.update(self.w, a, staleness, pulled)
+        told = self.message(self.down)
+        self.journal.step(self, k, self.updates + 1, pulled_at, staleness, told)
+        self.update(w, [k])
+        yield from self.confirm(k, told)
 
     def token(self, k: int):
         """Waits until there is a token that worker k has not used; returns the newest."""
-        while self.used[k] == self.updates:
+        while self.last_token[k] == self.updates:
             yield self.released
-        yield self.wait(self.message(k, self.down))
-        self.used[k] = self.updates
-        return self.updates
+        self.last_token[k] = number = self.updates
+        yield self.wait(self.message(self.down))
+        return number
 
     def push_to_round(self, k: int, a, token: int):
-        """Sends `a` to the ps, which drops it if its round is over. The push that completes a round
+        """Sends `a` to the ps, which drop it if its round is over. The push that completes a round
         makes the update."""
-        yield from self.travel(k, self.up)
+        yield from self.travel(self.up)
         yield self.serve(k)
-        told = self.message(k, self.down)
+        if self.finished.triggered:
+            return
+        told = self.message(self.down)
         self.journal.step(self, k, token + 1, token, 0, told)
         if token != self.updates:
             self.journal.drop(k)
         else:
-            self.pushes[k] = a
-            if len(self.pushes) == self.flags.workers - getattr(self.flags, "backup_workers", 0):
-                self.w = self.scheme.together(self.w, self.pushes)
-                self.updates += 1
-                self.updated(sorted(self.pushes))
-                self.pushes, before = {}, self.released
+            self.round[k] = a
+            if len(self.round) == self.flags.workers - getattr(self.flags, "backup_workers", 0):
+                self.update(self.scheme.update_round(self.w, self.round), sorted(self.round))
+                self.round, before = {}, self.released
                 self.released = self.env.event()
                 before.succeed()
+        yield from self.confirm(k, told)
+
+    def update(self, w, workers: list[int]) -> None:
+        """Makes an update with the pushes of `workers`. The last one ends the run."""
+        self.w, self.updates = w, self.updates + 1
+        self.journal.update(self, workers)
+        if self.updates == self.flags.steps:
+            self.finished.succeed()
+
+    def confirm(self, k: int, told: float):
+        """The confirmation travels to worker k for `told` seconds. Worker 0 may then evaluate."""
         yield self.wait(told)
         if k == 0 and self.journal.is_due(self):
             yield from self.evaluate()
@@ -207,19 +224,13 @@ class Cluster:
         asked = self.env.now
         yield self.ask(0)
         w, number = self.w, self.updates
-        yield from self.travel(0, self.down)
+        yield from self.travel(self.down)
         self.journal.evaluate(w, number, asked, self.env.now)
-        if self.journal.reached and not self.end.triggered:
-            self.end.succeed()
+        if self.journal.reached and not self.finished.triggered:
+            self.finished.succeed()
 
-    def updated(self, workers: list[int]):
-        """After each update; the last one ends the run."""
-        self.journal.update(self, workers)
-        if self.updates == self.flags.steps and not self.end.triggered:
-            self.end.succeed()
-
-    def run(self, worker):
+    def run(self, worker) -> None:
         """Runs the process `worker(self, k)` of every worker k until the end."""
         for k in range(self.flags.workers):
             self.env.process(worker(self, k))
-        self.env.run(until=self.end)
+        self.env.run(until=self.finished)

@@ -1,7 +1,10 @@
 """Runs many simulations, as many at once as there are cores."""
 
+import functools
 import multiprocessing
 import os
+import signal
+import threading
 from concurrent.futures import ProcessPoolExecutor
 
 import simulate
@@ -9,21 +12,31 @@ from threadpoolctl import threadpool_limits  # comes with scikit-learn
 
 
 def measure(flags: dict) -> dict:
-    """Simulates a run with these flags; returns its `summary.json`, with the number of `dropped`
-    pushes in place of the list of tasks."""
-    cluster, journal = simulate.simulate(simulate.options(**flags))
+    """Simulates a run with these flags; returns its `summary.json` without the list of tasks, but
+    with `dropped`: how many pushes missed their round."""
+    cluster, journal = simulate.run(**flags)
     found = journal.summary(cluster)
     return found | {"dropped": sum(journal.dropped), "tasks": None}
 
 
-def one_thread() -> None:
-    """In a new process: NumPy uses one thread, since all processes together use all cores."""
+def start() -> None:
+    """In a new process: NumPy uses one thread, since all processes together use all cores. The
+    process ends with the one that started it, however that ends; Ctrl-C is for that one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threadpool_limits(1)
+    parent = multiprocessing.parent_process()
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+
+
+@functools.cache
+def processes() -> ProcessPoolExecutor:
+    """Started once per program. They are new processes, not copies: a notebook's kernel has
+    threads, so it cannot be copied safely."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return ProcessPoolExecutor(cores, multiprocessing.get_context("spawn"), start)
 
 
 def measure_all(several: list[dict]) -> list[dict]:
-    """The same for several runs, in order."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    # New processes: a notebook's kernel has threads, so it cannot be copied safely.
-    with ProcessPoolExecutor(cores, multiprocessing.get_context("spawn"), one_thread) as pool:
-        return list(pool.map(measure, several))
+    """The same for several runs, in order. In a script, call it under `if __name__ == "__main__"`:
+    the new processes import the script."""
+    return list(processes().map(measure, several))

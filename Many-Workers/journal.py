@@ -1,4 +1,4 @@
-"""Measures a simulated run. Its sums and samples do not grow with the number of updates."""
+"""Measures a simulated run. Its memory does not grow with the number of updates."""
 
 from collections import Counter, deque
 
@@ -7,26 +7,26 @@ import numpy as np
 from common.launch import record
 
 LOGGED = 8  # workers that have events: as many as a picture can show
-RECENT = 40  # of their last events are kept
-POINTS = 75  # evaluations, as in a real run
+RECENT = 40  # events kept of each of them
+POINTS = 75  # evaluations at most, as in a real run
 
 
 class Journal:
-    """Is told about every step and update.
+    """Gets every step and update.
 
     Args:
         flags: the command line; see `simulate.py`.
         problem: of `learning.py`.
-        rounds: whether the workers of the scheme wait for each other.
+        rounds: whether the scheme is synchronous.
         write: `write(name, line)` is called with each line of `NAME.jsonl`; see `report.py`.
         show: `show(journal, number)` is called after each update.
 
     Attributes:
         time: simulated seconds until the last update.
-        staleness: how many updates had which staleness.
-        steps, dropped, contributed: of each worker: windows; pushes that came too late for their
-            round, or went into one.
-        recent: of each logged worker: its last events, as in `events-worker-K.jsonl`.
+        staleness: staleness -> number of pushes.
+        steps: windows per worker.
+        dropped, contributed: pushes per worker that missed their round, or went into it.
+        recent: the last events of each logged worker, as in `events-worker-K.jsonl`.
         evaluations: as in `evaluations.jsonl`.
         reached: whether the test accuracy has reached `--target_accuracy`.
     """
@@ -44,11 +44,11 @@ class Journal:
         self.before: list[tuple | None] = [None] * n  # each worker's last step
 
     def step(self, cluster, k: int, number: int, pulled_at: int, stale: int, told: float) -> None:
-        """Worker k's push has just been applied as update `number`, or waits for its round. The
-        worker hears of it `told` seconds later."""
+        """Worker k's push has reached the ps now: for update `number`, which may still wait for
+        others, or be made already. The worker has the confirmation `told` seconds later."""
         counted, read, got = cluster.env.now, cluster.read[k], cluster.got[k]
-        told, ends = counted + told, cluster.ends[k]
-        pull, compute, push = got - cluster.asked[k], ends - got, max(0.0, told - ends)
+        told_at, ends = counted + told, cluster.computed[k]
+        pull, compute, push = got - cluster.asked[k], ends - got, max(0.0, told_at - ends)
         out, gap = counted - read, None
         if self.before[k]:
             counted_before, pulled_before, out_before = self.before[k]
@@ -61,7 +61,7 @@ class Journal:
         self.steps[k] += 1
         self.computing[k] += compute
         self.communicating[k] += pull + push
-        self.ended[k] = max(told, ends)
+        self.ended[k] = max(told_at, ends)
         if k < LOGGED:
             line = {"time": self.ended[k], "local_step": self.steps[k] * self.window,
                     "global_step": number, "loss": self.problem.loss[k], "staleness": stale,
@@ -85,8 +85,8 @@ class Journal:
         self.show(self, number)
 
     def is_due(self, cluster) -> bool:
-        """Whether worker 0 should evaluate now: as in a real run, about `POINTS` times, in at most
-        a quarter of its time."""
+        """Whether worker 0 should evaluate now: at most about `POINTS` times, and for at most a
+        quarter of its time."""
         late = cluster.env.now >= self.soon and cluster.updates >= self.next
         return late and self.problem.size > 0
 
@@ -116,7 +116,7 @@ class Journal:
                 task |= {"contributed": self.contributed[k], "dropped": self.dropped[k]}
             tasks.append(task)
         examples = sum(task["examples"] for task in tasks)
-        sent = sum(link.bytes for link in {*cluster.down, *cluster.up})
+        sent = sum(link.total_bytes for link in {*cluster.down, *cluster.up})
         room = (flags.link_mbit or 0) * 1e6 / 8 * len({*cluster.down, *cluster.up}) * self.time
         last = self.evaluations[-1] if self.evaluations else {}
         return {

@@ -8,7 +8,8 @@ SHOWN = 4  # workers in the timeline
 
 
 def draw(axes, cluster, journal: Journal) -> None:
-    """Draws three panels in place of `axes`."""
+    """Draws three panels in place of `axes`. The run must have learned something: not with
+    `--model none`."""
     figure, found = axes.figure, journal.summary(cluster)
     axes.remove()
     top, bottom = figure.add_gridspec(2, 1, height_ratios=[1, 1.15])

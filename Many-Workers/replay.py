@@ -1,15 +1,15 @@
-"""Replays a real run in the simulation, in the order that its events recorded."""
+"""Replays a real asynchronous run in the simulation, in the order that its events recorded."""
 
 from cluster import Cluster
 
 
 class Recorded(Cluster):
-    """A cluster with a clock that counts updates: update number q is made at time q, and a pull
-    that sees q updates comes half a unit later.
+    """A cluster whose clock counts updates: update q happens at time q, and a pull that sees q
+    updates at q + 1/2.
 
     Args:
         events: of each worker of the real run, with `pulled_at` and `global_step`.
-        others: as for `Cluster`.
+        others: the arguments of `Cluster`.
     """
 
     def __init__(self, events: list[list[dict]], *others):
@@ -25,10 +25,10 @@ class Recorded(Cluster):
         self.journal.evaluate(self.w, self.updates, self.env.now, self.env.now)
         yield self.wait(0)
 
-    def travel(self, k, links):
+    def travel(self, links):
         yield self.wait(0)
 
-    def compute(self, k):
+    def computing(self, k):
         return self.wait(0)
 
     def serve(self, k):

@@ -42,7 +42,7 @@ class Report:
         self.files[name].write(json.dumps(line) + "\n")
 
     def show(self, journal: Journal, number: int) -> None:
-        """Moves the bar, five times a second."""
+        """Moves the bar, at most five times a second."""
         if number % 32 or time.monotonic() - self.shown < 0.2:
             return
         self.shown, status = time.monotonic(), f"{journal.time:,.1f} simulated seconds"

@@ -1,30 +1,47 @@
-"""Every scheme of the collection in NumPy, each under its formula.
+"""The asynchronous, elastic and synchronous schemes in NumPy, each under its formula.
 
-w~ are the global parameters on the ps, w is a worker's copy: flat arrays. `gradient(k, w)` is the
-gradient g(w) of the mean loss on worker k's next mini-batch. `push` is what worker k sends after it
-has pulled w~, and `update` is what the ps does with it. `workers.py` says who waits for whom.
+w~ are the global parameters on the ps, w is a worker's copy: flat arrays, and products are
+elementwise. g(w) is the gradient of the mean loss on a worker's next mini-batch, eta the rate, T
+the window, s the staleness.
+
+A scheme says what worker k sends after it has pulled w~ (`contribution`), and what the ps does with
+it (`update`). `workers.py` says who waits for whom. Make new arrays, do not change old ones in
+place: `pulled` is w~ itself, not a copy.
 """
 
 import numpy as np
 
 
-class HogWild:
-    """push g(w);  w~ <- w~ - eta g
+class Scheme:
+    """What all schemes have.
 
-    Niu et al. 2011, arXiv 1106.5730."""
+    Args:
+        flags: the command line; see `simulate.py`.
+        gradient: `gradient(k, w)` is g(w) on worker k's next mini-batch.
+        w: the initial parameters.
+    """
 
-    defaults = {"learning_rate": 0.2}  # its own flags
+    worker = "asynchronous"  # its workers' process in workers.py
+    defaults: dict  # the flags of the scheme; a new name becomes a flag
 
     def __init__(self, flags, gradient, w):
         self.flags, self.gradient, self.eta = flags, gradient, flags.learning_rate
         self.window = getattr(flags, "window", 1)
 
-    def push(self, k, pulled):
+    def contribution(self, k, pulled):
         return self.gradient(k, pulled)
 
-    def update(self, w, a, s, pulled):
+
+class HogWild(Scheme):
+    """push g(w);  w~ <- w~ - eta g
+
+    Niu et al. 2011, arXiv 1106.5730."""
+
+    defaults = {"learning_rate": 0.2}
+
+    def update(self, w, g, s, pulled):
         """Returns the new w~. `s`: updates by others since this worker pulled `pulled`."""
-        return w - self.eta * a
+        return w - self.eta * g
 
 
 class StalenessAware(HogWild):
@@ -32,8 +49,8 @@ class StalenessAware(HogWild):
 
     Zhang et al. 2016, arXiv 1511.05950."""
 
-    def update(self, w, a, s, pulled):
-        return w - self.eta / max(1, s) * a
+    def update(self, w, g, s, pulled):
+        return w - self.eta / max(1, s) * g
 
 
 class DCASGD(HogWild):
@@ -43,8 +60,8 @@ class DCASGD(HogWild):
 
     defaults = {"learning_rate": 0.2, "dc_lambda": 0.04}
 
-    def update(self, w, a, s, pulled):
-        return w - self.eta * (a + self.flags.dc_lambda * a * a * (w - pulled))
+    def update(self, w, g, s, pulled):
+        return w - self.eta * (g + self.flags.dc_lambda * g * g * (w - pulled))
 
 
 class AGN(HogWild):
@@ -54,15 +71,16 @@ class AGN(HogWild):
 
     defaults = {"learning_rate": 0.2, "window": 10}
 
-    def total(self, k, pulled):
+    def local_steps(self, k, pulled):
+        """Returns sum g_t."""
         w, total = pulled, 0
         for _ in range(self.window):
             g = self.gradient(k, w)
             w, total = w - self.eta * g, total + g
         return total
 
-    def push(self, k, pulled):
-        return self.total(k, pulled) / self.window
+    def contribution(self, k, pulled):
+        return self.local_steps(k, pulled) / self.window
 
 
 class PlainDownpour(AGN):
@@ -70,20 +88,21 @@ class PlainDownpour(AGN):
 
     What dist-keras calls DOWNPOUR."""
 
-    def push(self, k, pulled):
-        return self.total(k, pulled)
+    def contribution(self, k, pulled):
+        return self.local_steps(k, pulled)
 
 
 class DownpourEasy(PlainDownpour):
-    """push the sum a, as above;  G <- G + a a,  w~ <- w~ - eta a / sqrt(G);  G starts at 0.1
+    """T times w <- w - eta g_t;  push the sum a = sum g_t;
+    G <- G + a a,  w~ <- w~ - eta a / sqrt(G)
 
-    Dean et al. 2012 (DistBelief), section 4.1."""
+    Dean et al. 2012 (DistBelief), section 4.1. G starts at 0.1, as in TensorFlow."""
 
     defaults = {"learning_rate": 0.05, "window": 10}
 
     def __init__(self, flags, gradient, w):
         super().__init__(flags, gradient, w)
-        self.G = 0 * w + 0.1
+        self.G = np.full_like(w, 0.1)
 
     def update(self, w, a, s, pulled):
         self.G = self.G + a * a
@@ -91,15 +110,15 @@ class DownpourEasy(PlainDownpour):
 
 
 class Downpour(DownpourEasy):
-    """T times H <- H + g_t g_t,  w <- w - eta g_t / sqrt(H);  the rest as above
+    """T times H <- H + g_t g_t,  w <- w - eta g_t / sqrt(H);  push and update as DownpourEasy
 
-    Each worker keeps its H, which starts at 0.1."""
+    Each worker keeps its H, which starts at 0.1. Adagrad in the local steps is our addition."""
 
     def __init__(self, flags, gradient, w):
         super().__init__(flags, gradient, w)
-        self.H = [0 * w + 0.1] * flags.workers
+        self.H = [np.full_like(w, 0.1) for _ in range(flags.workers)]
 
-    def total(self, k, pulled):
+    def local_steps(self, k, pulled):
         w, total = pulled, 0
         for _ in range(self.window):
             g = self.gradient(k, w)
@@ -113,45 +132,47 @@ class DynamicSGD(AGN):
 
     Jiang et al., SIGMOD 2017; the rule is that of dist-keras' DynSGD."""
 
-    def push(self, k, pulled):
-        return -self.eta * self.total(k, pulled)
+    def contribution(self, k, pulled):
+        return -self.eta * self.local_steps(k, pulled)  # w - w_pulled
 
-    def update(self, w, a, s, pulled):
-        return w + a / (s + 1)
+    def update(self, w, d, s, pulled):
+        return w + d / (s + 1)
 
 
-class AEASGD(HogWild):
+class AEASGD(Scheme):
     """push e = alpha (w - w~);  w~ <- w~ + e;  meanwhile, with x = w:
     w <- w - e;  T times w <- w - eta g(x), x <- w
 
     Zhang, Choromanska and LeCun 2015, arXiv 1412.6651, Algorithm 1. A worker keeps its w."""
 
-    defaults = {"learning_rate": 0.2, "window": 10, "moving_rate": None}
-    momentum = 0.0
+    worker = "elastic"
+    defaults = {"learning_rate": 0.2, "window": 10, "moving_rate": None}  # None: 0.9 / n
+    momentum = 0.0  # AEAMSGD sets it
 
     def __init__(self, flags, gradient, w):
         super().__init__(flags, gradient, w)
-        self.w = [w] * flags.workers
-        self.v = [0 * w] * flags.workers
+        self.w = [w for _ in range(flags.workers)]
+        self.v = [0 * w for _ in range(flags.workers)]
 
-    def push(self, k, pulled):
+    def contribution(self, k, pulled):
         x, v = self.w[k], self.v[k]
         e = self.flags.moving_rate * (x - pulled)
         w = x - e
         for _ in range(self.window):
             v = self.momentum * v - self.eta * self.gradient(k, x + self.momentum * v)
-            x = w = w + v
+            w = w + v
+            x = w  # only the first gradient is taken before the force moves w
         self.w[k], self.v[k] = w, v
         return e
 
-    def update(self, w, a, s, pulled):
-        return w + a
+    def update(self, w, e, s, pulled):
+        return w + e
 
 
 class AEAMSGD(AEASGD):
-    """The same with v <- delta v - eta g(x + delta v),  w <- w + v  as a local step
+    """As AEASGD, with the local step v <- delta v - eta g(x + delta v),  w <- w + v,  x <- w
 
-    Algorithm 2."""
+    Zhang, Choromanska and LeCun 2015, arXiv 1412.6651, Algorithm 2."""
 
     defaults = {"learning_rate": 0.2, "window": 10, "moving_rate": None, "momentum": 0.9}
 
@@ -160,42 +181,49 @@ class AEAMSGD(AEASGD):
         self.momentum = flags.momentum
 
 
-class SynchronousSGD(HogWild):
+class SynchronousSGD(Scheme):
     """push g(w), wait;  w~ <- w~ - eta / (n - b) sum_k g_k,  over the first n - b of n workers
 
-    Chen et al. 2016, arXiv 1604.00981."""
+    Chen et al. 2016, arXiv 1604.00981. b is `--backup_workers`."""
 
+    worker = "synchronous"
     defaults = {"learning_rate": 0.4, "backup_workers": 0}
 
-    def together(self, w, pushes):
-        """Returns the new w~. `pushes`: what each worker k has pushed in this round."""
+    def update_round(self, w, pushes):
+        """Returns the new w~. `pushes`: worker -> its contribution to this round."""
         return w - self.eta / len(pushes) * sum(pushes.values())
 
 
 class DifferentRates(SynchronousSGD):
-    """push g(w), wait;  w~ <- w~ - sum_k eta_k g_k"""
+    """push g(w), wait;  w~ <- w~ - sum_k eta_k g_k
 
-    defaults = {"learning_rate": 0.4, "learning_rates": None}
+    The update of Chen et al. 2016 with a rate for each worker."""
 
-    def together(self, w, pushes):
-        return w - sum(self.flags.learning_rates[k] * a for k, a in pushes.items())
+    defaults = {"learning_rate": 0.4, "learning_rates": None}  # None: each is eta / n
+
+    def update_round(self, w, pushes):
+        return w - sum(self.flags.learning_rates[k] * g for k, g in pushes.items())
 
 
-class SAGN(SynchronousSGD, AGN):
+class SAGN(SynchronousSGD):
     """T times w <- w - eta g_t;  push the mean a_k = (1/T) sum g_t, wait;
-    w~ <- w~ - (eta/n) sum_k a_k"""
+    w~ <- w~ - (eta/n) sum_k a_k
+
+    The synchronous form of Hermans et al. 2017, arXiv 1710.02368."""
 
     defaults = {"learning_rate": 0.4, "window": 10}
+    local_steps, contribution = AGN.local_steps, AGN.contribution
 
 
-class LocalSGD(SynchronousSGD, DynamicSGD):
+class LocalSGD(SynchronousSGD):
     """T times w <- w - eta g_t;  push d_k = w - w_pulled, wait;  w~ <- w~ + (1/n) sum_k d_k
 
     Stich 2019, arXiv 1805.09767: w~ becomes the mean of the workers' w."""
 
     defaults = {"learning_rate": 0.2, "window": 10}
+    local_steps, contribution = AGN.local_steps, DynamicSGD.contribution
 
-    def together(self, w, pushes):
+    def update_round(self, w, pushes):
         return w + sum(pushes.values()) / len(pushes)
 
 

@@ -1,9 +1,11 @@
-"""Many workers on a laptop: any scheme, any number of workers, any network, in virtual time.
+"""Many workers on a laptop: any scheme and any number of workers, in virtual time.
 
-One process computes the real gradients of all workers. Only the clock is simulated: how long
-computing and transfers take, and who waits. So the same flags always give the same result.
+One process computes the real gradients of all workers. The clock and the network are simulated: how
+long computing and transfers take, and who waits. So the same flags give the same result (unless
+`--compute 0` measures this machine).
 """
 
+import argparse
 import math
 import shutil
 import signal
@@ -17,7 +19,7 @@ from cluster import Cluster
 from journal import LOGGED, Journal
 from learning import Nothing, Problem
 from report import Report
-from schemes import SCHEMES, SynchronousSGD
+from schemes import SCHEMES
 
 from common import datasets, fail, flags
 from common.flags import Flag
@@ -31,19 +33,20 @@ NEEDLESS = ("checkpoint_dir", "max_restarts", "timeout", "network", "steps_per_e
 FLAGS = {name: flag for name, flag in flags.EVERYWHERE.items() if name not in NEEDLESS} | {
     "workers": Flag(to.COUNT, 20, "N", "simulated workers"),
     "ps": Flag(to.COUNT, 1, "N", "simulated parameter servers"),
-    "scheme": Flag(to.choice(tuple(SCHEMES)), "AGN", "NAME", ", ".join(SCHEMES)),
+    "scheme": Flag(to.choice(tuple(SCHEMES)), "AGN", "NAME",
+                   f"the scheme: {', '.join(SCHEMES)}"),
     "model": Flag(to.choice(("linear", "mlp", "none")), "mlp", "NAME",
                   "the network: linear, mlp; none: no gradients, only times"),
     "hidden": Flag(to.COUNT, 64, "H", "width of the mlp's hidden layer"),
     "delay": Flag(to.delays, None, "K:SECONDS", "worker K sleeps for SECONDS in every mini-batch"),
-    "compute": Flag(ZERO_UP, 0.01, "SECONDS", "time per mini-batch; 0: measured here"),
-    "spread": Flag(ZERO_UP, 0.1, "SHARE", "standard deviation of that time, as a share of it"),
+    "compute": Flag(ZERO_UP, 0.01, "SECONDS", "mean time of a mini-batch; 0: measured here"),
+    "spread": Flag(ZERO_UP, 0.1, "SHARE", "its standard deviation, as a share of the mean"),
     "latency": Flag(ZERO_UP, 0.0005, "SECONDS", "time that a message takes on an empty link"),
     "link_mbit": Flag(to.POSITIVE, None, "M", "speed of each parameter server's link in Mbit/s"),
     "worker_mbit": Flag(to.POSITIVE, None, "M", "speed of each worker's link in Mbit/s"),
     "duplex": Flag(bool, False, "", "a parameter server sends and receives at the same time"),
-    "update": Flag(ZERO_UP, 0.0, "SECONDS", "time that a parameter server needs for a push"),
-    "parameters": Flag(to.WHOLE, 0, "N", "numbers in a transfer; 0: the network's parameters"),
+    "update": Flag(ZERO_UP, 0.0, "SECONDS", "time that an update takes; all --ps share it"),
+    "parameters": Flag(to.WHOLE, 0, "N", "parameters per transfer; 0: as the network has"),
 }  # fmt: skip
 
 
@@ -75,50 +78,73 @@ def parsed(arguments: list[str]):
                  "--model none needs no data")  # fmt: skip
     elif not options.batch_size:
         known.error("--batch_size 0: --model none has no data; give a batch size")
+    elif not options.compute:
+        known.error("--compute 0: --model none has no gradient to measure; give a time")
     return options
 
 
 def options(**flags):
-    """The complete command line with these flags: `options(scheme="AGN", workers=100)`."""
+    """The complete command line with these flags: `options(scheme="AGN", workers=100)`. None: the
+    default. A flag with several values takes a list, `delay` a dictionary.
+
+    Raises:
+        SystemExit: as `parsed`.
+    """
     words = []
     for name, value in flags.items():
-        words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+        if isinstance(value, dict):
+            value = [f"{key}:{each}" for key, each in value.items()]
+        if isinstance(value, list | tuple):
+            value = ",".join(map(str, value))
+        if value is None:
+            continue
+        if isinstance(value, bool):
+            words.append(f"--{name}" if value else f"--no-{name}")
+        else:
+            words += [f"--{name}", str(value)]
     return parsed(words)
 
 
-def simulate(options, problem=None, kind=Cluster, report=None) -> tuple[Cluster, Journal]:
+def simulate(options, problem=None, make_cluster=Cluster, report=None) -> tuple[Cluster, Journal]:
     """Simulates a run to its end.
 
     Args:
         options: the complete command line, from `parsed` or `options`.
         problem: what is learned (default: what `options` say); see `learning.py`.
-        kind: makes the cluster from the arguments of `Cluster`.
+        make_cluster: called with the arguments of `Cluster`.
         report: of `report.py`; without one, nothing is written or shown.
 
     Returns:
         The cluster, with the final parameters `w`, and the journal, with all measurements.
     """
+    if not options.compute:
+        options = argparse.Namespace(**vars(options) | {"compute": measured(options)})
     problem = problem or (Nothing if options.model == "none" else Problem)(options)
     w = problem.initial()
-    options.compute = options.compute or measured(problem, w)
     scheme = SCHEMES[options.scheme](options, problem.gradient, w)
     write, show = (report.write, report.show) if report else (ignore, ignore)
-    journal = Journal(options, problem, isinstance(scheme, SynchronousSGD), write, show)
-    cluster = kind(options, scheme, w, options.parameters or problem.size, journal)
+    journal = Journal(options, problem, scheme.worker == "synchronous", write, show)
+    cluster = make_cluster(options, scheme, w, options.parameters or problem.size, journal)
     with np.errstate(all="ignore"):  # a diverging run overflows
-        cluster.run(workers.of(scheme))
+        cluster.run(getattr(workers, scheme.worker))
     if problem.size:
         journal.evaluate(cluster.w, cluster.updates, journal.time, journal.time)
     return cluster, journal
 
 
+def run(**flags) -> tuple[Cluster, Journal]:
+    """Simulates a run with these flags: `run(scheme="AGN", workers=100)`."""
+    return simulate(options(**flags))
+
+
 def ignore(*_) -> None:
-    """Takes a message, and does nothing."""
+    """Discards its arguments."""
 
 
-def measured(problem, w) -> float:
+def measured(options) -> float:
     """Seconds for a gradient on this machine: the median of 50."""
-    took = []
+    problem, took = Problem(options), []
+    w = problem.initial()
     for _ in range(50):
         began = time.perf_counter()
         problem.gradient(0, w)
@@ -145,13 +171,13 @@ def main(arguments: list[str]) -> None:
             path.unlink()
         for folder in results.made:
             shutil.rmtree(folder)
-        fail("the loss on the test set is NaN or infinite: try a smaller --learning_rate than "
-             f"{options.learning_rate:g} (the more workers, here {options.workers}, the smaller "
-             "it must be)")  # fmt: skip
+        fail("the loss on the test set is NaN or infinite: try a --learning_rate below "
+             f"{options.learning_rate:g}; the more asynchronous workers (here "
+             f"{options.workers}), the smaller it must be")  # fmt: skip
     report.finish(cluster, journal)
-    more = options.workers - LOGGED
-    print(f"(the first {LOGGED} workers; {more:,} more; " if more > 0 else "(", end="")
-    print(f"all times are simulated: it took {time.monotonic() - began:.1f} s)")
+    some = options.workers > LOGGED
+    print(f"({LOGGED} of {options.workers:,} workers shown; " if some else "(", end="")
+    print(f"all times are simulated; the simulation took {time.monotonic() - began:.1f} s)")
 
 
 if __name__ == "__main__":

@@ -6,22 +6,23 @@ from learning import Nothing
 
 
 class InTurn(Cluster):
-    """Worker k starts k / n of a mini-batch late. Without spread and latency, the n workers then
-    take turns: after the first round, every update has a staleness of exactly n - 1."""
+    """Worker k's first mini-batch takes k / n longer. Without latency the n workers then take
+    turns: after the first round, every update has a staleness of exactly n - 1. It knows no window,
+    and ignores `--spread` and `--delay`."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
         n = self.flags.workers
         self.late = [k / n * self.flags.compute for k in range(n)]
 
-    def compute(self, k):
+    def computing(self, k):
         seconds, self.late[k] = self.flags.compute + self.late[k], 0.0
-        self.ends[k] = self.env.now + seconds
+        self.computed[k] = self.env.now + seconds
         return self.wait(seconds)
 
 
 class Parabola(Nothing):
-    """The loss w^2 / 2, so the gradient is w, and the curvature 1. It starts at 1."""
+    """The loss w^2 / 2, so the gradient is w, and the curvature 1. w starts at 1."""
 
     def initial(self) -> float:
         return 1.0
@@ -32,7 +33,8 @@ class Parabola(Nothing):
 
 class Sparse(Nothing):
     """Logistic regression on examples with few features, as in the paper on HogWild!. One has
-    `present` of the `features`, all with the value 1; a gradient changes only their weights.
+    `present` of the `features`, drawn with replacement; one drawn twice has the value 2, the others
+    1. A gradient changes only their weights.
     Worker k draws one example per step.
 
     Args:
@@ -61,5 +63,5 @@ class Sparse(Nothing):
         return found
 
     def error(self, w: np.ndarray) -> float:
-        """The share of examples on the wrong side."""
+        """The share of examples that are misclassified; ties count."""
         return float((w[self.x].sum(axis=1) * self.y <= 0).mean())

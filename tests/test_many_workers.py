@@ -6,7 +6,9 @@
 import json
 import math
 import os
+import signal
 import subprocess
+import sys
 import tracemalloc
 
 import formulas
@@ -17,21 +19,21 @@ import numpy as np
 import panels
 import pytest
 import simulate
-from conftest import ROOT, environment
-from schemes import SCHEMES, SynchronousSGD
+from conftest import ROOT, environment, eventually, processes
+from schemes import SCHEMES
 from toys import InTurn, Parabola, Sparse
 
 from common.launch.example import example_of, main_script
 
 FOLDER = ROOT / "Many-Workers"
-# Ours -> the scheme in formulas.py, which was written independently.
+# Ours -> the same scheme in formulas.py, which the real runs are compared with.
 NAMED = {name: formulas.SCHEMES[name].formula for name in SCHEMES if name in formulas.SCHEMES}
 INSTANT = {"latency": 0, "spread": 0, "plain": True}
 
 
 def simulated(scheme="HogWild", **flags):
     """The cluster and the journal of a run with these flags, and no files."""
-    return simulate.simulate(simulate.options(scheme=scheme, **flags))
+    return simulate.run(scheme=scheme, **flags)
 
 
 # The mathematics.
@@ -66,18 +68,32 @@ def test_a_scheme_equals_its_formula(name):
         formulas.gradient = formulas_gradient
     history, expected = [w], [w]
     for number in range(30):
-        if isinstance(mine, SynchronousSGD):
-            pushes = {k: mine.push(k, history[-1]) for k in range(3)}
-            history.append(mine.together(history[-1], pushes))
+        if mine.worker == "synchronous":
+            pushes = {k: mine.contribution(k, history[-1]) for k in range(3)}
+            history.append(mine.update_round(history[-1], pushes))
             expected.append(theirs.round(expected[-1]))
             continue
         k, at = number % 3, random.integers(max(0, number - 4), number + 1)
         stale = number - at
-        history.append(mine.update(history[-1], mine.push(k, history[at]), stale, history[at]))
+        sent = mine.contribution(k, history[at])
+        history.append(mine.update(history[-1], sent, stale, history[at]))
         push = theirs.push(k, expected[at])
         expected.append(theirs.update(expected[-1], push, stale, expected[at]))
     np.testing.assert_allclose(history, expected, rtol=1e-12, atol=1e-12)
     assert np.abs(history[-1] - w).max() > 0.1
+
+
+def test_the_two_schemes_that_have_no_folder():
+    """Written out: staleness-aware, two updates; plain DOWNPOUR, a window of two."""
+    flags = simulate.options(scheme="Staleness-Aware", learning_rate=0.3, workers=2, model="none")
+    scheme = SCHEMES["Staleness-Aware"](flags, lambda k, w: 2 * w, 1.0)
+    assert scheme.update(5.0, scheme.contribution(0, 1.0), 0, 1.0) == pytest.approx(5 - 0.3 * 2)
+    assert scheme.update(5.0, scheme.contribution(0, 1.0), 3, 1.0) == pytest.approx(5 - 0.1 * 2)
+    flags = simulate.options(scheme="Plain-DOWNPOUR", learning_rate=0.3, window=2, model="none")
+    scheme = SCHEMES["Plain-DOWNPOUR"](flags, lambda k, w: 2 * w, 1.0)
+    total = 2 + 2 * (1 - 0.3 * 2)
+    assert scheme.contribution(0, 1.0) == pytest.approx(total)
+    assert scheme.update(5.0, total, 7, 1.0) == pytest.approx(5 - 0.3 * total)
 
 
 def test_the_catalogue_has_every_scheme():
@@ -127,7 +143,7 @@ def test_the_largest_stable_rate(staleness):
         flags = simulate.options(scheme="HogWild", workers=staleness + 1, model="none", **INSTANT,
                                       steps=30 * (staleness + 1) ** 2 + 2500,
                                       learning_rate=factor * limit)  # fmt: skip
-        cluster, journal = simulate.simulate(flags, problem=Parabola(flags), kind=InTurn)
+        cluster, journal = simulate.simulate(flags, problem=Parabola(flags), make_cluster=InTurn)
         later = {s: n for s, n in journal.staleness.items() if s != staleness}
         assert sum(later.values()) <= staleness  # constant but for the first round
         ends.append(abs(cluster.w))
@@ -171,6 +187,12 @@ def test_a_ps_that_needs_time_is_the_limit():
     assert journal.staleness[9] > 900  # everybody waits in the same queue
 
 
+def test_two_ps_share_the_work_of_an_update():
+    _, journal = simulated(workers=10, compute=0.001, update=0.01, steps=1000, model="none", ps=2,
+                           **INSTANT)  # fmt: skip
+    assert journal.time == pytest.approx(5, rel=0.01)
+
+
 def test_a_straggler_delays_synchronous_workers_only():
     flags = {"workers": 4, "compute": 0.1, "delay": "3:0.3", "steps": 60, "learning_rate": 0.05}
     _, waiting = simulated(scheme="Synchronous-SGD", **flags, **INSTANT)
@@ -203,12 +225,12 @@ def test_times_vary_as_told():
                                   scheme="AGN", steps=3000)  # fmt: skip
 
     class Noted(simulate.Cluster):
-        def compute(self, k):
-            event = super().compute(k)
-            seen.append(self.ends[k] - self.env.now)
+        def computing(self, k):
+            event = super().computing(k)
+            seen.append(self.computed[k] - self.env.now)
             return event
 
-    simulate.simulate(flags, kind=Noted)
+    simulate.simulate(flags, make_cluster=Noted)
     assert np.mean(seen) == pytest.approx(0.8, rel=0.05)  # four mini-batches
     assert np.std(seen) == pytest.approx(0.2 * 0.5 * 2, rel=0.1)  # independent of each other
 
@@ -229,6 +251,21 @@ def test_memory_does_not_grow_with_the_number_of_updates():
 
 
 # The command.
+
+
+def test_options_take_python_values():
+    given = simulate.options(duplex=False, plain=True, delay={2: 0.5}, seed=None,
+                             scheme="Synchronous-SGD-different-learning-rates", workers=3,
+                             learning_rates=[0.1, 0.2, 0.3])  # fmt: skip
+    assert given.duplex is False and given.plain is True and given.delay == {2: 0.5}
+    assert given.learning_rates == [0.1, 0.2, 0.3] and given.seed == simulate.options().seed
+
+
+def test_a_measured_time_leaves_the_options_alone():
+    options = simulate.options(compute=0, workers=1, steps=3, spread=0, latency=0)
+    cluster, journal = simulate.simulate(options)
+    assert options.compute == 0 and cluster.flags.compute > 0
+    assert journal.time == pytest.approx(3 * cluster.flags.window * cluster.flags.compute)
 
 
 def command(*flags, python_path: str = "", cwd=ROOT) -> subprocess.CompletedProcess:
@@ -275,24 +312,14 @@ def test_it_stops_at_the_target():
 
 def test_a_run_without_gradients(tmp_path):
     where = tmp_path / "results"
-    done = command(
-        "--scheme",
-        "HogWild",
-        "--model",
-        "none",
-        "--workers",
-        300,
-        "--steps",
-        3000,
-        "--results",
-        where,
-    )
+    done = command("--scheme", "HogWild", "--model", "none", "--workers", 300, "--steps", 3000,
+                   "--results", where)  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads((where / "summary.json").read_text())
     assert "test_accuracy" not in found and not (where / "parameters.npz").exists()
     assert len(found["tasks"]) == 301 and found["staleness"]["mean"] > 200
     assert (where / "curves.png").stat().st_size > 10_000
-    assert "accuracy" not in done.stdout and "292 more" in done.stdout
+    assert "accuracy" not in done.stdout and "8 of 300 workers" in done.stdout
 
 
 WRONG = {
@@ -308,8 +335,9 @@ WRONG = {
     "--timeout 5": ("unknown argument --timeout",),
     "--scheme Synchronous-SGD --backup_workers 20": ("--backup_workers", "below --workers"),
     "--model none --batch_size 0": ("--batch_size 0", "no data"),
+    "--model none --compute 0": ("--compute 0", "no gradient"),
     "--data no.npz": ("--data", "there is no file"),
-    "--learning_rate 1e9 --steps 200": ("NaN or infinite", "smaller --learning_rate"),
+    "--learning_rate 1e9 --steps 200": ("NaN or infinite", "--learning_rate below 1e+09"),
 }
 
 
@@ -347,6 +375,17 @@ def test_a_grid_of_runs_is_the_same_as_one_after_the_other():
         same = journal.summary(cluster)
         assert mine["test_accuracy"] == same["test_accuracy"]
         assert mine["staleness"] == same["staleness"] and mine["dropped"] == 0
+
+
+def test_the_processes_of_a_grid_end_with_the_program_that_is_killed(tmp_path):
+    code = ("import os, grid; grid.measure_all([{'workers': 1, 'steps': 1}] * 4);"
+            "print(*grid.processes()._processes, flush=True); os.kill(os.getpid(), 9)")  # fmt: skip
+    with open(tmp_path / "pids", "w") as out:  # a pipe would end only with all of them
+        done = subprocess.run([sys.executable, "-c", code], stdout=out, timeout=300,
+                              env=environment() | {"PYTHONPATH": f"{FOLDER}:{ROOT}"})  # fmt: skip
+    started = set(map(int, (tmp_path / "pids").read_text().split()))
+    assert done.returncode == -signal.SIGKILL and started
+    assert eventually(lambda: not started & set(processes()), 5)
 
 
 def test_a_sparse_gradient_is_the_derivative_and_changes_few_weights():

@@ -55,18 +55,16 @@ def simulated(finished) -> np.ndarray:
     wait for each other."""
     told = finished.summary["flags"]
     own = {name: told[name] for name in SCHEMES[finished.summary["scheme"]].defaults}
-    own = {name: ",".join(map(str, value)) if isinstance(value, list) else value
-           for name, value in own.items()}  # fmt: skip
     options = simulate.options(scheme=finished.summary["scheme"], workers=told["workers"],
                                model="linear", batch_size=0, steps=told["steps"],
                                **own)  # fmt: skip
     events = [finished.events(k) for k in range(told["workers"])]
 
-    def kind(*arguments):
-        rounds = isinstance(arguments[1], simulate.SynchronousSGD)
+    def cluster_of(*arguments):
+        rounds = arguments[1].worker == "synchronous"
         return simulate.Cluster(*arguments) if rounds else Recorded(events, *arguments)
 
-    cluster, _ = simulate.simulate(options, kind=kind)
+    cluster, _ = simulate.simulate(options, make_cluster=cluster_of)
     assert cluster.updates == told["steps"]
     return cluster.w
 
