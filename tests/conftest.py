@@ -258,6 +258,19 @@ def once(shared):
     return _once
 
 
+@pytest.fixture(scope="session")
+def site(once) -> Path:
+    """The HTML site, built once."""
+
+    def make(folder):
+        done = subprocess.run(["bash", str(ROOT / "site.sh"), str(folder)], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              env=environment(), check=False)  # fmt: skip
+        assert done.returncode == 0, done.stdout
+
+    return once("site", make)
+
+
 @pytest.fixture
 def two_cores():
     """For one test: what it starts uses two of the cores, so that a run's tasks, two or more, have

@@ -320,11 +320,10 @@ def test_killed_tasks_come_back(start):
     assert first > 60  # it continued from a recent checkpoint
 
 
-@pytest.mark.slow("two runs")
-@pytest.mark.parametrize("seed", [0, 1])
-def test_it_learns(run, default_run, seed):
+@pytest.mark.slow("a run until it has learnt")
+def test_it_learns(default_run):
     """The run stops once the mean return of the last 100 episodes reaches 195."""
-    finished = run("Actor-Learner", "--seed", seed) if seed else default_run("Actor-Learner")
+    finished = default_run("Actor-Learner")
     assert finished.summary["global_step"] < 2000
     assert finished.summary["seconds"] < 180
     events = sorted(events_of(finished.results), key=lambda event: event["global_step"])

@@ -27,11 +27,6 @@ from common.launch import record
 pytestmark = pytest.mark.slow("thousands of steps, and tasks that are killed")
 
 
-def updates(finished) -> list[dict]:
-    lines = (finished.results / "updates.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
-
-
 def test_synchronous_means_synchronous(start):
     """Each of 100 updates contains one gradient from each worker; then everything ends at once."""
     flags = ["--ps", 2, "--delay", "1:0.01"]
@@ -65,30 +60,13 @@ def test_synchronous_means_synchronous(start):
         assert gone[0] - made[-1]["time"] < seconds(2)
 
 
-@pytest.mark.slow("three runs")
-@pytest.mark.parametrize("seed", range(3))
-def test_late_pushes_find_room_after_the_last_update(run, seed):
-    """Nobody empties the queue then, and with two backups each late worker may push twice more."""
-    finished = run("Synchronous-SGD", "--workers", 3, "--backup_workers", 2, "--steps", 40,
-                   "--delay", f"2:{seconds(0.02)}", "--seed", seed)  # fmt: skip
-    assert finished.summary["global_step"] == 40
-
-
-def test_backups_drop_late_gradients(run):
-    finished = run("Synchronous-SGD", "--workers", 4, "--backup_workers", 1,
-                   "--steps", 200, "--delay", f"2:{seconds(0.02)}")  # fmt: skip
-    made = updates(finished)
-    assert [update["global_step"] for update in made] == list(range(1, 201))
-    assert all(len(set(update["workers"])) == len(update["workers"]) == 3 for update in made)
-    workers = [task for task in finished.summary["tasks"] if task["job"] == "worker"]
-    assert sum(task["contributed"] for task in workers) == 600
-    counted = [sum(k in update["workers"] for update in made) for k in range(4)]
-    assert [task["contributed"] for task in workers] == counted
-    for k, task in enumerate(workers):
-        assert task["contributed"] + task["dropped"] == len(finished.events(k))
-    shares = [task["dropped"] / len(finished.events(k)) for k, task in enumerate(workers)]
-    assert shares[2] > max(shares[:2] + shares[3:])  # the late worker
-    assert "dropped" in finished.output
+def test_late_pushes_find_room_after_the_last_update(run):
+    """Nobody empties the queue then, and with two backups each late worker may push twice more: it
+    does unless one of its hooks, which see every sixth call, has seen the end."""
+    late = seconds(0.02)
+    finished = run("Synchronous-SGD", "--model", "linear", "--workers", 3, "--backup_workers", 2,
+                   "--steps", 600, "--delay", f"1:{late},2:{late}")  # fmt: skip
+    assert finished.summary["global_step"] == 600
 
 
 # A chief that dies between two rounds, when the last 20 lines of updates.jsonl are not yet written.
@@ -162,21 +140,19 @@ def test_every_update_has_a_unique_number(default_run):
     assert 0 < stale["theory"] <= workers - 1
 
 
-@pytest.mark.parametrize(("example", "task"), [("DOWNPOUR", "worker 1"), ("AEAMSGD", "worker 0")])
-def test_local_state_survives(start, example, task):
-    """A worker (or the chief) and the ps are killed in turn: the run completes, and learns."""
+def test_local_state_survives(start):
+    """A worker, the chief and the ps are killed in turn: the run completes, and learns. (The state
+    that an optimizer keeps on the ps: `test_your_own.py`.)"""
     delay = seconds(0.003)  # so that the other worker does not finish before one is back
-    flags = ["--steps", 320, "--delay", f"0:{delay},1:{delay}"]
-    process, where = start(example, *flags)
+    process, where = start("AEAMSGD", "--steps", 500, "--delay", f"0:{delay},1:{delay}")
     reach(where, 30)
-    kill_and_see_it_back(where, "worker", int(task[-1]))
-    kill_and_see_it_back(where, "ps", 0)
+    for job, index in (("worker", 1), ("worker", 0), ("ps", 0)):
+        kill_and_see_it_back(where, job, index)
     output, _ = process.communicate(timeout=seconds(120))
     assert process.returncode == 0, output
     summary = json.loads((where / "summary.json").read_text())
-    assert summary["global_step"] == 320
-    restarted = [f"{t['job']} {t['index']}" for t in summary["tasks"] if t["restarts"] == 1]
-    assert restarted == ["ps 0", task]
+    assert summary["global_step"] == 500
+    assert [task["restarts"] for task in summary["tasks"]] == [1, 1, 1]
     assert summary["test_accuracy"] > 0.95  # as without kills: tests/sweep.json
 
 

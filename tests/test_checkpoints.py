@@ -140,15 +140,15 @@ def numbers(finished) -> list[int]:
 
 @pytest.mark.slow("three runs")
 def test_a_run_continues_from_the_newest_intact_one(run, default_run, tmp_path):
-    """Another run's checkpoints, in a folder with brackets."""
-    folder, alone = tmp_path / "a[1]", ("--workers", 1)
+    """Another run's checkpoints, in a folder with brackets; also in another example."""
+    folder, alone = tmp_path / "a[1]", "Non-Distributed-Setup"
     shutil.copytree(default_run("HogWild").results / "checkpoints", folder)
-    second = resume(run, "HogWild", folder, "--steps", 2050, *alone)
+    second = resume(run, "HogWild", folder, "--steps", 2050, "--workers", 1)
     assert second.code == 0, second.output
     assert second.summary["global_step"] == 2050
     assert numbers(second) == list(range(2001, 2051))
     os.truncate(files(folder, 2050)[0], 20)
-    third = resume(run, "HogWild", folder, "--steps", 2070, *alone)
+    third = resume(run, alone, folder, "--steps", 2070)
     assert third.code == 0, third.output
     (before,) = re.findall(rf"^damaged checkpoint in {re.escape(str(folder))}: model.ckpt-2050; "
                            r"continuing from model.ckpt-(\d+)$", third.output, re.M)  # fmt: skip
@@ -156,7 +156,7 @@ def test_a_run_continues_from_the_newest_intact_one(run, default_run, tmp_path):
     assert numbers(third) == list(range(int(before) + 1, 2071))
     for index in folder.glob("model.ckpt-*.index"):
         os.truncate(index, 20)
-    fourth = resume(run, "HogWild", folder, "--steps", 2100, *alone)
+    fourth = resume(run, alone, folder, "--steps", 2100)
     assert fourth.code == 2
     errors = [line for line in fourth.output.splitlines() if line.startswith("error:")]
     assert len(errors) == 1 and str(folder) in errors[0]

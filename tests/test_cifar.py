@@ -3,7 +3,6 @@
 import argparse
 import hashlib
 import importlib
-import json
 import math
 import os
 import re
@@ -17,6 +16,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 from conftest import (
     ROOT,
+    Finished,
     copy_example,
     environment,
     eventually,
@@ -579,25 +579,32 @@ def checkpoint(folder) -> dict[str, np.ndarray]:
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-SCHEMES = [
-    ("asynchronous", 2),
-    pytest.param("synchronous", 2, marks=pytest.mark.slow("the other scheme")),
-]
+RECORDED = (*SMALL, "--learning_rate", 0.05, "--decay_steps", 25, "--log_frequency", 10)
 
 
-@pytest.mark.parametrize(("scheme", "workers"), SCHEMES)
-def test_a_run_matches_its_formula(run, tmp_path, monkeypatch, scheme, workers):
+def test_a_run_matches_its_formula(run, tmp_path, monkeypatch):
+    """The synchronous scheme: `test_killed_ps_comes_back`."""
+    monkeypatch.setattr(xception, "MIDDLE", 1)  # as in the copy
+    finished = run("CIFAR-10", *RECORDED, "--steps", 40, "--scheme", "asynchronous",
+                   root=recorded(tmp_path / "mine"), curves=True)  # fmt: skip
+    assert finished.summary["global_step"] == 40
+    assert finished.summary["examples"] == 40 * 8
+    assert (finished.results / "curves.png").is_file()
+    for k in (0, 1):
+        if len(finished.events(k)) > 14:  # an asynchronous worker may come late
+            steps = steps_shown(finished, k)
+            tens = [step // 10 for step in steps]
+            assert tens[-2:] == sorted(tens[-2:])  # the last line is the worker's last step
+            assert tens[:-1] == sorted(set(tens[:-1]))  # each multiple of --log_frequency, once
+    matches_its_formula(finished)
+
+
+def matches_its_formula(finished) -> tuple[list[list[str]], list[dict[str, np.ndarray]]]:
     """Replays parameters, averages and moving statistics from what was pushed: gradients of loss
     and weight decay. The run's results on the test set use the averages and the moving statistics.
-    """
-    monkeypatch.setattr(xception, "MIDDLE", 1)  # as in the copy
-    steps = 40
-    finished = run("CIFAR-10", *SMALL, "--steps", steps, "--learning_rate", 0.05,
-                   "--decay_steps", 25, "--scheme", scheme, "--log_frequency", 10,
-                   "--workers", workers, root=recorded(tmp_path / "mine"),
-                   curves=True)  # fmt: skip
+
+    Returns what `replay` does."""
     summary = finished.summary
-    assert summary["global_step"] == steps
     options = argparse.Namespace(**summary["flags"])
     names, history = replay(finished.results, options)
     saved = checkpoint(finished.results)
@@ -627,7 +634,8 @@ def test_a_run_matches_its_formula(run, tmp_path, monkeypatch, scheme, workers):
     loss, share = cross_entropy(by_batch, labels), np.mean(by_batch.argmax(1) == labels)
     same = summary["test_loss"] == pytest.approx(loss, rel=4e-4)
     assert not (same and summary["test_accuracy"] == pytest.approx(share, abs=6e-3))
-    keeps_the_contract(finished, scheme)
+    keeps_the_contract(finished)
+    return names, history
 
 
 def check_gradients(finished, options, trained, history) -> None:
@@ -655,45 +663,44 @@ def cross_entropy(output, labels) -> float:
     return -logs[np.arange(len(labels)), labels].mean()
 
 
-def keeps_the_contract(finished, scheme) -> None:
-    summary = finished.summary
-    assert summary["examples"] == summary["global_step"] * 8 * (1 + (scheme == "synchronous"))
+def steps_shown(finished, k: int) -> list[int]:
+    """The steps in the lines that a worker prints about its speed."""
+    steps = re.findall(rf"^\[worker {k}\] step (\d+) .*examples/sec", finished.output, re.M)
+    return [int(step) for step in steps]
+
+
+def keeps_the_contract(finished) -> None:
     line = r"^\[worker [01]\] step \d+  loss [\d.e-]+  [\d.]+ examples/sec  [\d.]+ sec/batch  "
     line += r"waiting for data [\d.]+%$"
     assert re.search(line, finished.output, re.M)
-    for k in range(summary["workers"]):
+    for k in range(finished.summary["workers"]):
         if len(finished.events(k)) < 15:  # an asynchronous worker that came late
             continue
         assert f"[worker {k}] overall" in finished.output
-        steps = re.findall(rf"^\[worker {k}\] step (\d+) .*examples/sec", finished.output, re.M)
-        tens = [int(step) // 10 for step in steps]
-        assert tens[-2:] == sorted(tens[-2:])  # the last line is the worker's last step
-        assert tens[:-1] == sorted(set(tens[:-1]))  # each multiple of --log_frequency, once
-        assert int(steps[-1]) == finished.events(k)[-1]["global_step"]
+        assert steps_shown(finished, k)[-1] == finished.events(k)[-1]["global_step"]
     tags = set()
     for path in (finished.results / "tensorboard").glob("*/events*"):
         for event in tf.train.summary_iterator(str(path)):
             tags |= {value.tag for value in event.summary.value}
     assert any(tag.startswith("distorted") for tag in tags) and "learning_rate" in tags
-    assert (finished.results / "curves.png").is_file()
 
 
 @pytest.mark.slow("a run that learns")
 def test_it_learns_the_synthetic_pictures(run):
     finished = run("CIFAR-10", "--data", "synthetic", "--steps", 200, "--batch_size", 16,
-                   "--learning_rate", 0.02, "--decay_steps", 170)  # fmt: skip
+                   "--learning_rate", 0.02, "--decay_steps", 170, "--workers", 1)  # fmt: skip
     assert finished.summary["test_accuracy"] > 0.9
 
 
 @pytest.mark.slow("waits until killed tasks are back")
 def test_killed_ps_comes_back(start, tmp_path, monkeypatch):
     """The new session finds what the checkpoint's updates had made of parameters, averages and
-    moving statistics, and continues from there."""
+    moving statistics, and continues from there. Otherwise the run is like an undisturbed one."""
     monkeypatch.setattr(xception, "MIDDLE", 1)  # as in the copy
     delay, steps = seconds(0.03), 60
-    flags = ["--delay", f"0:{delay}", "--learning_rate", 0.05, "--scheme", "synchronous"]
-    flags += ["--workers", 1, "--steps", steps]
-    process, where = start("CIFAR-10", *SMALL, *flags, root=recorded(tmp_path / "mine"))
+    flags = ["--delay", f"0:{delay}", "--scheme", "synchronous", "--steps", steps]
+    flags += ["--decay_steps", 40]
+    process, where = start("CIFAR-10", *RECORDED, *flags, root=recorded(tmp_path / "mine"))
 
     def number(path) -> int:
         return int(path.name.split("-")[1].partition(".")[0])
@@ -702,17 +709,17 @@ def test_killed_ps_comes_back(start, tmp_path, monkeypatch):
         return any(number(path) >= 10 for path in where.glob("checkpoints/model.ckpt-*.index"))
 
     assert eventually(saved, 60)
-    kill_and_see_it_back(where, "ps", 0, workers=1)
+    kill_and_see_it_back(where, "ps", 0)
     output, _ = process.communicate(timeout=seconds(120))
     assert process.returncode == 0, output
-    summary = json.loads((where / "summary.json").read_text())
-    assert summary["global_step"] == steps
-    assert [task["restarts"] for task in summary["tasks"]] == [1, 0]
-    first, again = sorted(where.glob("begin-*.npz"), key=number)
+    finished = Finished(process.returncode, output, where)
+    assert finished.summary["global_step"] == steps
+    assert [task["restarts"] for task in finished.summary["tasks"]] == [1, 0, 0]
+    assert finished.summary["examples"] == 8 * sum(len(finished.events(k)) for k in (0, 1))
+    names, history = matches_its_formula(finished)
+    first, again = sorted(where.glob("begin-*-0.npz"), key=number)
     assert number(first) == 0 and 10 <= number(again) < steps
-    names, history = replay(where, argparse.Namespace(**summary["flags"]))
     compare(arrays(again), history[number(again)])
-    compare(checkpoint(where), history[-1])
     # Neither initial values nor averages that begin with the newest parameters would do.
     before, after = ([[state[name] for name in part] for part in names]
                      for state in (history[0], history[number(again)]))  # fmt: skip

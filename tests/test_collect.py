@@ -1,4 +1,7 @@
-"""`python -m common.collect`: the results of a run from what its tasks wrote."""
+"""`python -m common.collect`: the results of a run from what its tasks wrote.
+
+For runs of `run.sh`, `test_documented.py` and `test_examples.py` call `rebuilt.assert_the_same`.
+"""
 
 import json
 import shutil
@@ -8,17 +11,12 @@ import sys
 import pytest
 from conftest import ROOT, environment
 from machine import seconds
+from rebuilt import collect
 from test_examples import SUMMARY
 from test_flags import assert_one_sentence
 
 from common.launch import network, record
 from common.training import results
-
-
-def collect(*folders):
-    command = [sys.executable, "-m", "common.collect", *map(str, folders)]
-    return subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True,
-                          timeout=seconds(60))  # fmt: skip
 
 
 def by_hand(tmp_path, *tasks):
@@ -78,24 +76,6 @@ def test_parts_of_a_run_by_hand(tmp_path):
     assert json.loads((first / "summary.json").read_text()) == summary
     (first / "task-ps-0.json").unlink()
     assert "ps 0 " in (unknown := collect(first)).stdout and "?" in unknown.stdout
-
-
-@pytest.mark.parametrize(
-    ("example", "flags"),
-    [("Synchronous-SGD", ()),
-     pytest.param("HogWild", ("--threads", 3), marks=pytest.mark.slow("threads"))],
-)  # fmt: skip
-def test_a_run_of_run_sh(run, example, flags):
-    """Rebuilding its results gives the same table and summary."""
-    finished = run(example, "--steps", 60, *flags)
-    text = (finished.results / "summary.json").read_text()
-    done = collect(finished.results)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads((finished.results / "summary.json").read_text()) == json.loads(text)
-    assert (finished.results / "curves.png").is_file()
-    at = finished.output.index("task ")
-    table = done.stdout.partition("; results in")[0]
-    assert finished.output[at:].startswith(table)
 
 
 def part(folder, job="worker", index=0, **changes):

@@ -11,6 +11,7 @@ import sys
 
 import numpy as np
 import pytest
+import rebuilt
 import tensorflow.compat.v1 as tf
 from conftest import ROOT, environment
 from machine import seconds
@@ -132,6 +133,7 @@ def test_what_two_runs_and_a_task_by_hand_write(run, default_run, alone):
         with np.load(where / "parameters.npz") as file:
             assert [(name, file[name].ndim) for name in file.files] == described[model]
             assert {file[name].dtype for name in file.files} == {np.dtype("float32")}
+    rebuilt.assert_the_same(rounds)
 
 
 @pytest.mark.slow("two runs without session.training")
@@ -153,17 +155,15 @@ def test_keys_that_a_custom_loop_adds(default_run):
         assert all(re.fullmatch(r"trial_\d+/\w+", name) for name in file.files)
 
 
-@pytest.mark.slow("a run")
-def test_the_cost_of_a_client(run):
-    finished = run("In-Graph-Replication", "--steps", 200)
+def assert_the_cost_of_a_client(finished) -> None:
+    """`test_in_graph.py` calls this for one of its runs."""
     assert files(finished.results) & OF_ONE_EXAMPLE == {"client.json"}
     found = json.loads((finished.results / "client.json").read_text())
     assert set(found) == names(tables("`client.json`")[0])
 
 
-@pytest.mark.slow("a run")
-def test_clocks_and_transfers(run):
-    finished = run("Model-Parallelism", "--steps", 12)
+def assert_clocks_and_transfers(finished) -> None:
+    """`test_model_parallelism.py` calls this for one of its runs."""
     assert files(finished.results) & OF_ONE_EXAMPLE == {"clocks.jsonl", "transfers.json"}
     steps = record.Tail(finished.results / "clocks.jsonl").read()
     transfers = json.loads((finished.results / "transfers.json").read_text())
@@ -173,7 +173,7 @@ def test_clocks_and_transfers(run):
         entries = [int(number) for row in rows for number in row[0].split(", ")]
         assert entries == list(range(1, len(found[0]) + 1))
         assert all(len(each) == len(entries) for each in found)
-    assert len(steps) == 12
+    assert len(steps) == finished.summary["global_step"]
     assert_names_arrays("Model-Parallelism, `--split layers`", finished)
 
 

@@ -79,7 +79,8 @@ def test_a_ps_lost_after_the_loop_and_a_worker_after_the_results(run, tmp_path, 
         together = root / "common" / "training" / "together.py"
         assert together.read_text().count(LEAVE) == 1
         together.write_text(together.read_text().replace(LEAVE, KILL_LEAVING))
-    finished = run(example, "--ps", 2, "--steps", 300, "--timeout", 10**6, root=root)
+    flags = ["--ps", 1 + worker, "--steps", 300, "--timeout", 10**6]
+    finished = run(example, *flags, root=root)
     codes = {f"{t['job']} {t['index']}": t["exit_code"] for t in finished.summary["tasks"]}
     assert codes[f"worker {worker}"] == -9
     assert codes[f"worker {1 - worker}"] == 0
@@ -209,7 +210,8 @@ def test_a_suspended_ps_and_a_worker_that_dies_too_often(start, tmp_path):
     source = path.read_text()
     assert source.count("_stopped_at + 10:") == 1
     path.write_text(source.replace("_stopped_at + 10:", "_stopped_at + 2:"))
-    process, where = start("HogWild", "--steps", ENDLESS, "--max_restarts", 0, root=root)
+    flags = ["--workers", 1, "--steps", ENDLESS, "--max_restarts", 0]
+    process, where = start("HogWild", *flags, root=root)
     reach(where, 200)
     pid, shown = task_pid(where, "ps", 0), []
     reader = threading.Thread(target=lambda: shown.extend(iter(process.stdout.readline, "")))
@@ -219,14 +221,14 @@ def test_a_suspended_ps_and_a_worker_that_dies_too_often(start, tmp_path):
     assert eventually(lambda: wanted in shown, 10)
     os.kill(pid, signal.SIGCONT)
     reach(where, json.loads(events_file(where, 0).read_text().splitlines()[-1])["global_step"] + 10)
-    os.kill(task_pid(where, "worker", 1), signal.SIGKILL)
+    os.kill(task_pid(where, "worker", 0), signal.SIGKILL)
     process.wait(timeout=seconds(30))
     reader.join()
     assert process.returncode == 1
     assert shown[-1] == (
-        "error: worker 1 was killed by SIGKILL, and --max_restarts 0 allows no more restarts\n"
+        "error: worker 0 was killed by SIGKILL, and --max_restarts 0 allows no more restarts\n"
     )
-    assert "[worker 1] step" in "".join(shown).partition("worker-1.log ends with")[2]
+    assert "[worker 0] step" in "".join(shown).partition("worker-0.log ends with")[2]
     assert not (where / "summary.json").exists()
     assert sum("has been suspended" in line for line in shown) == 1
 

@@ -331,7 +331,8 @@ def with_own(to):
 
 
 def test_own_flags_and_hooks(run, tmp_path):
-    """The flags are in the help and in the summary. The hook sees every step."""
+    """The flags are in the help and in the summary. The hook sees every step. On the host's network
+    no bytes are counted, since other programs use it too."""
     root = with_own(tmp_path / "own")
     help = subprocess.run(["bash", str(root / "HogWild" / "run.sh"), "--help"], text=True,
                           capture_output=True, env=environment(COLUMNS="100"))  # fmt: skip
@@ -344,7 +345,8 @@ def test_own_flags_and_hooks(run, tmp_path):
     assert (shown["batch_size"], shown["hidden"]) == (["16"], ["8"])
     flags = ["--no-augment", "--dropout", "0.25", "--widths", "4,5", "--steps", 200]
     # With the delay, a step is so long that both workers make many.
-    finished = run("HogWild", *flags, "--delay", "0:0.002,1:0.002", root=root)
+    flags += ["--delay", "0:0.002,1:0.002", "--network", "host"]
+    finished = run("HogWild", *flags, root=root)
     written = finished.summary["flags"]
     expected = OWN | {"augment": False, "dropout": 0.25, "widths": [4, 5]}
     assert {name: written[name] for name in OWN} == expected
@@ -356,6 +358,9 @@ def test_own_flags_and_hooks(run, tmp_path):
         losses = [event["loss"] for event in finished.events(k)]
         assert len(losses) > 10
         assert seen == pytest.approx(losses, rel=1e-6)
+    assert finished.summary["bytes_per_step"] is finished.summary["link_use"] is None
+    assert not (finished.results / "network.jsonl").exists()
+    assert "network:" not in finished.output
 
 
 @pytest.fixture

@@ -63,11 +63,20 @@ def test_a_disk_slightly_too_small_for_each_stage(on_a_disk):
         assert_named(*on_a_disk(round(part * used), *example)[:2])
 
 
-@pytest.mark.parametrize("example", ["HogWild", "Actor-Learner", "TensorFlow-2"])
-def test_a_disk_that_fills_up_while_workers_train(on_a_disk, example):
-    # A policy that does not learn never ends the run, and its games stay short.
-    flags = ("--learning_rate", 1e-9) if example == "Actor-Learner" else ()
-    assert_named(*on_a_disk(1024, example, "--steps", ENDLESS, *flags)[:2])
+@pytest.mark.parametrize(
+    ("example", "kilobytes", "flags"),
+    [
+        ("HogWild", 600, ()),
+        # A policy that does not learn never ends the run, and its games stay short.
+        ("Actor-Learner", 300, ("--workers", 1, "--learning_rate", 1e-9)),
+        ("TensorFlow-2", 300, ("--workers", 1)),
+    ],
+)
+def test_a_disk_that_fills_up_while_workers_train(on_a_disk, example, kilobytes, flags):
+    """In the latter two, the chief writes all workers' events."""
+    code, screen, _ = on_a_disk(kilobytes, example, "--steps", ENDLESS, *flags)
+    assert_named(code, screen)
+    assert re.search(r"^\[worker \d\] step \d+ ", screen, re.M)  # it had trained until then
 
 
 def test_no_room_for_a_download(on_a_disk, tmp_path, monkeypatch):

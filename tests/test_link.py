@@ -46,12 +46,11 @@ def test_the_link_is_as_slow_as_requested(mbit):
 
 @needs_a_link
 @pytest.mark.slow("5 seconds over a slow link")
-@pytest.mark.parametrize("workers", [2, 4])
-def test_the_link_is_the_limit_of_a_run(run, workers):
+def test_the_link_is_the_limit_of_a_run(run):
     """HogWild's 101,770 parameters there and back: at most 15.35 steps/s over 100 Mbit/s."""
     payload = 2 * 4 * (784 * 128 + 128 + 128 * 10 + 10)
     most = 100e6 / 8 / payload
-    flags = ["--workers", workers, "--data", "synthetic", "--batch_size", 64, "--steps", 70]
+    flags = ["--data", "synthetic", "--batch_size", 64, "--steps", 70]
     finished = run("HogWild", *flags, "--link_mbit", 100)
     summary = finished.summary
     rate = summary["global_step"] / summary["seconds"]
@@ -84,14 +83,6 @@ def test_traffic_between_two_times(tmp_path):
     (tmp_path / "network.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
     assert record._sent(tmp_path, [(0.5, 2.5)]) == 150
     assert record._sent(tmp_path, [(1.25, 1.75)]) == 50
-
-
-def test_on_the_hosts_network_nothing_is_counted(run):
-    """Other programs use it too."""
-    finished = run("HogWild", "--steps", 20, "--network", "host")
-    assert finished.summary["bytes_per_step"] is finished.summary["link_use"] is None
-    assert not (finished.results / "network.jsonl").exists()
-    assert "network:" not in finished.output
 
 
 def test_no_link_to_be_had(monkeypatch, capsys):

@@ -2,10 +2,12 @@
 
 import argparse
 import ast
+import contextlib
 import json
 import re
 import subprocess
 import sys
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -161,6 +163,7 @@ def test_a_token_is_not_taken_without_a_step(run, tmp_path):
     assert loss in [pytest.approx(event["loss"], rel=1e-6) for event in events[:3]]
 
 
+SERVER = "server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)\n"
 UPDATE = """with session.next_update(global_step, flags, after=arrived) as number:
     step = optimizer.apply_gradients(zip(arrived, params))"""
 REFUSED = {
@@ -194,16 +197,9 @@ with tf.control_dependencies([number]):
 }
 
 
-ANOTHER = pytest.mark.slow("the same mistake in another place")
-
-
-@pytest.mark.parametrize(
-    "how",
-    [how if how == "outside" else pytest.param(how, marks=ANOTHER) for how in REFUSED],
-)
-def test_an_update_that_is_not_counted_on_the_ps_is_refused(tmp_path, how):
+def test_an_update_that_is_not_counted_on_the_ps_is_refused(tmp_path):
     """Before the worker needs a ps, so here there is none."""
-    update, words = REFUSED[how]
+    update, words = REFUSED["outside"]
     script = changed("HogWild", tmp_path, (UPDATE, update)) / "HogWild" / "worker.py"
     ps, *workers = (f"localhost:{port}" for port in network.free_ports(3, private=False))
     hosts = ["--ps_hosts", ps, "--worker_hosts", ",".join(workers)]
@@ -216,6 +212,28 @@ def test_an_update_that_is_not_counted_on_the_ps_is_refused(tmp_path, how):
     for word in words:
         assert word in error
     assert not (tmp_path / "results" / "parameters.npz").exists()
+
+
+@mock.patch.dict("os.environ")  # undoes the script's changes
+@pytest.mark.parametrize("how", [None, *REFUSED])
+def test_the_check_refuses_what_is_not_counted_on_the_ps(monkeypatch, how):
+    """In the graph that the script builds, which as it stands passes. A session makes the check."""
+    source = (ROOT / "HogWild" / "worker.py").read_text().partition(SESSION)[0]
+    assert source.count(UPDATE) == source.count(SERVER) == 1
+    source = source.replace(SERVER, "")
+    monkeypatch.setenv("TASK_RESTARTS", "0")  # as from the launcher: the task writes no part
+    monkeypatch.setattr("common.launch.by_hand.check_free", lambda address: None)
+    monkeypatch.setattr(sys, "argv", [str(ROOT / "HogWild" / "worker.py")])
+    update, words = REFUSED[how] if how else (UPDATE, ())
+    with (
+        tf.Graph().as_default(),
+        contextlib.nullcontext() if not how else pytest.raises(ValueError) as refused,
+    ):
+        built = {}
+        exec(source.replace(UPDATE, update), built)
+        checks.check_updates(tf.trainable_variables(), built["step"], built["number"])
+    for word in words:
+        assert word in str(refused.value)
 
 
 def updated(write: bool, wrap) -> None:

@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 from conftest import ROOT, kill_and_see_it_back, reach
 from formulas import digits
 from machine import seconds
+from test_documented import assert_clocks_and_transfers
 
 from common import flags as command_line
 from common.launch.example import example_of
@@ -137,12 +138,13 @@ def test_the_pipeline_by_layer_is_exact(run, expected):
     assert not (finished.results / "events-worker-1.jsonl").exists()
     assert (finished.results / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert re.search(r"^worker 1 +0$", finished.output, re.M)  # it serves
+    assert_clocks_and_transfers(finished)
 
 
 @pytest.mark.slow("the other split")
 def test_within_layers_is_exact(run, expected):
     """Three workers, with 42, 43 and 43 of 128 units."""
-    finished = run(EXAMPLE, *FLAGS, "--split", "units", "--workers", 3)
+    finished = run(EXAMPLE, *FLAGS, "--split", "units", "--workers", 3, "--ps", 1)
     assert_equal(joined(finished), expected)
     assert_travelled_as_on_paper(finished, 1437)
     x, labels = digits("test")
@@ -153,20 +155,14 @@ def test_within_layers_is_exact(run, expected):
     assert finished.summary["test_accuracy"] == pytest.approx(right)
 
 
-@pytest.mark.slow("a larger run")
-def test_a_worker_for_every_layer_is_exact(run, expected):
-    finished = run(EXAMPLE, *FLAGS, "--workers", 4, "--micro_batches", 3)
-    assert_equal(finished.parameters, expected)
-    assert_travelled_as_on_paper(finished, 1437)
-    assert_pipelined(finished)
-
-
 @pytest.mark.slow("two runs")
 def test_mini_batches_are_the_same_however_they_are_split(run):
-    """Like the whole set, mini-batches in the same order give the same parameters; also with one
-    worker, and with several steps in a call."""
+    """Like the whole set, mini-batches in the same order give the same parameters: with a worker
+    for every layer, and with one worker that makes several steps in a call."""
     flags = ("--hidden", 64, "--steps", 50, "--learning_rate", RATE, "--ps", 1)
-    layers = run(EXAMPLE, *flags, "--micro_batches", 4)
+    layers = run(EXAMPLE, *flags, "--workers", 4, "--micro_batches", 3)  # 43, 43 and 42 examples
+    assert_travelled_as_on_paper(layers, 128)
+    assert_pipelined(layers)
     units = run(EXAMPLE, *flags, "--split", "units", "--workers", 1, "--steps_per_execution", 7)
     assert layers.summary["examples"] == units.summary["examples"] == 50 * 128
     assert_equal(layers.parameters, joined(units))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from conftest import ROOT
 from formulas import digits, gradient
+from machine import seconds
 
 from common import flags
 from common.launch.example import example_of
@@ -66,14 +67,26 @@ def test_one_worker_is_gradient_descent(trained):
 
 
 def test_an_update_with_backups_is_the_mean_of_its_gradients(trained):
-    """Each gradient in an update has the weight 1 / (n - b)."""
-    finished = trained("Synchronous-SGD", "--workers", 3, "--backup_workers", 1)
-    w, took = np.zeros(650), []
-    for line in (finished.results / "updates.jsonl").read_text().splitlines():
-        took.append(json.loads(line)["workers"])
-        w = w - 0.3 / 2 * sum(gradient(k, 3)(w) for k in took[-1])
-    assert len(took) == 20 and all(len(workers) == 2 for workers in took)
+    """Each gradient in an update has the weight 1 / (n - b). Late gradients are dropped, most of
+    them from the late worker, and both kinds are counted."""
+    late = ("--delay", f"2:{seconds(0.02)}")
+    finished = trained("Synchronous-SGD", "--workers", 3, "--backup_workers", 1, *late, steps=100)
+    lines = (finished.results / "updates.jsonl").read_text().splitlines()
+    made = [json.loads(line) for line in lines]
+    assert [update["global_step"] for update in made] == list(range(1, 101))
+    w, took = np.zeros(650), [update["workers"] for update in made]
+    assert all(len(set(workers)) == len(workers) == 2 for workers in took)
+    for workers in took:
+        w = w - 0.3 / 2 * sum(gradient(k, 3)(w) for k in workers)
     assert_close(flat(finished), w)
+    tasks = [task for task in finished.summary["tasks"] if task["job"] == "worker"]
+    pushed = [len(finished.events(k)) for k in range(3)]
+    for k, task in enumerate(tasks):
+        assert task["contributed"] == sum(k in workers for workers in took)
+        assert task["contributed"] + task["dropped"] == pushed[k]
+    shares = [task["dropped"] / n for task, n in zip(tasks, pushed)]
+    assert shares[2] > max(shares[:2])
+    assert "dropped" in finished.output
 
 
 @pytest.mark.parametrize("n", [2, 4])

@@ -1,0 +1,105 @@
+"""The HTML site in a real browser. One test, in a file far from `test_site.py`: a process that has
+another one would wait until the site is built."""
+
+import contextlib
+import functools
+import http.server
+import threading
+
+import browser
+import pytest
+from machine import seconds
+
+pytestmark = pytest.mark.slow("renders every notebook, and opens a browser")
+
+# What a reader might see wrong on a page.
+LOOK = """() => {
+  const luminance = (css) => {
+    const [r, g, b] = css.match(/[\\d.]+/g).slice(0, 3).map((c) => {
+      c /= 255; return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const style = getComputedStyle(document.body);
+  const [a, b] = [style.color, style.backgroundColor].map(luminance).sort((x, y) => y - x);
+  const images = [...document.images];
+  return {
+    broken: images.filter((i) => !i.naturalWidth).map((i) => i.src.slice(0, 99)),
+    mute: images.filter((i) => !i.closest(".card") && /^$|^No description/.test(i.alt))
+      .map((i) => i.src.slice(0, 99)),
+    too_wide: document.documentElement.scrollWidth - innerWidth,
+    contrast: (a + 0.05) / (b + 0.05), background: luminance(style.backgroundColor),
+    font: parseFloat(style.fontSize), title: document.title,
+    headings: document.querySelectorAll("h1").length,
+  };
+}"""
+
+
+@contextlib.contextmanager
+def served(site):
+    """The address at which a server of this test serves the site."""
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    handler = functools.partial(Handler, directory=str(site))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+# Both colour schemes, both widths.
+LOOKS = [("light", 1280), ("dark", 390)]
+
+
+def assert_every_page_looks_well(site, address, tab) -> None:
+    for page in sorted(str(path.relative_to(site)) for path in site.rglob("*.html")):
+        tab.goto(f"{address}/{page}")
+        for scheme, width in LOOKS:
+            tab.emulate_media(color_scheme=scheme)
+            tab.set_viewport_size({"width": width, "height": 900})
+            seen = tab.evaluate(LOOK)
+            where = (page, scheme, width, seen)
+            assert not seen["broken"] and not seen["mute"] and seen["too_wide"] <= 0, where
+            assert seen["contrast"] > 7 and seen["font"] >= 16, where
+            assert (seen["background"] > 0.5) == (scheme == "light"), where
+            assert seen["title"] and seen["headings"] == 1, where
+
+
+def assert_a_reader_finds_a_word_and_moves_a_slider(address, tab) -> None:
+    tab.goto(f"{address}/index.html")
+    tab.get_by_role("searchbox").fill("straggler")
+    tab.keyboard.press("Enter")
+    found = tab.locator("#search a", has_text="Synchronous and asynchronous").first
+    found.click()
+    tab.wait_for_url("**/Synchronous-and-Asynchronous.html*")
+    figure = tab.locator("figure.frames").first
+    slider, image = figure.get_by_role("slider"), figure.get_by_role("img")
+    before = (
+        image.evaluate("i => getComputedStyle(i).transform"),
+        figure.locator("output").inner_text(),
+    )
+    slider.focus()
+    tab.keyboard.press("ArrowRight")
+    after = (
+        image.evaluate("i => getComputedStyle(i).transform"),
+        figure.locator("output").inner_text(),
+    )
+    assert before[0] != after[0] and before[1] != after[1]
+
+
+def test_a_reader_sees_every_page_and_finds_a_word(site):
+    """No page complains."""
+    said = []
+    with served(site) as address, browser.opened() as chromium:
+        tab = chromium.new_page()
+        tab.set_default_timeout(1e3 * seconds(60))
+        tab.on("console", lambda message: said.append((tab.url, message.text)))
+        tab.on("pageerror", lambda error: said.append((tab.url, str(error))))
+        assert_every_page_looks_well(site, address, tab)
+        assert_a_reader_finds_a_word_and_moves_a_slider(address, tab)
+    assert not said
