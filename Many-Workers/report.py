@@ -15,15 +15,16 @@ from common.training import results
 
 
 class Report:
-    """Writes into the results folder `where`, and shows a progress bar on a terminal."""
+    """Writes into the results folder `where`, and shows progress: a bar on a terminal, otherwise a
+    line every two seconds."""
 
     def __init__(self, flags, where: Path):
         self.where, self.files, self.shown = where, {}, time.monotonic()
         console = Console(highlight=False, soft_wrap=True)
         columns = (TextColumn("update {task.completed:,.0f}/{task.total:,.0f}"), BarColumn(),
                    TextColumn("{task.fields[status]}"))  # fmt: skip
-        quiet = flags.plain or not console.is_terminal
-        self.bar = Progress(*columns, console=console, disable=quiet, transient=True)
+        self.plain = flags.plain or not console.is_terminal
+        self.bar = Progress(*columns, console=console, disable=self.plain, transient=True)
         self.task = self.bar.add_task("", total=flags.steps, status="starting")
         self.open = contextlib.ExitStack()
 
@@ -42,12 +43,14 @@ class Report:
         self.files[name].write(json.dumps(line) + "\n")
 
     def show(self, journal: Journal, number: int) -> None:
-        """Moves the bar, at most five times a second."""
-        if number % 32 or time.monotonic() - self.shown < 0.2:
+        """Moves the bar, at most five times a second, or prints a line."""
+        if number % 32 or time.monotonic() - self.shown < (2 if self.plain else 0.2):
             return
         self.shown, status = time.monotonic(), f"{journal.time:,.1f} simulated seconds"
         if journal.evaluations:
             status += f", test accuracy {journal.evaluations[-1]['test_accuracy']:.1%}"
+        if self.plain:
+            print(f"update {number:,}/{journal.flags.steps:,} {status}", flush=True)
         self.bar.update(self.task, completed=number, status=status)
 
     def finish(self, cluster, journal: Journal) -> None:

@@ -92,8 +92,10 @@ def test_a_ps_lost_after_the_loop_and_a_worker_after_the_results(run, tmp_path, 
     assert finished.output.count("restarted") == 1
     lost = r"^\[worker %d\] lost a parameter server: continues at update (\d+)$"
     (at,) = re.findall(lost % 0, finished.output, re.M)
-    assert re.search(lost % 1, finished.output, re.M)
     killed = (finished.results / "logs" / "killed").stat().st_mtime
+    # Worker 1 need not notice if it has made its last step, and none is repeated.
+    repeats = any(event["time"] > killed + 0.5 for event in finished.events(1))
+    assert not repeats or re.search(lost % 1, finished.output, re.M)
     events = [event for k in (0, 1) for event in finished.events(k)]
     # A restart takes longer than 0.5 s, and steps in flight have ended by then.
     after = [event["global_step"] for event in events if event["time"] > killed + 0.5]

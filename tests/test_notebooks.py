@@ -25,7 +25,7 @@ ALONE = [p for p in ALL if ROOT / p not in notebooks.SIDE_BY_SIDE.glob("*.ipynb"
 SHORTER = {
     "Recovery": {"between": 12, "saves": 6},
     "Graphs-and-Sessions": {"steps": 200},
-    "All-Reduce": {"steps": 40, "members": 2},
+    "All-Reduce": {"steps": 40},
     "When-Does-It-Pay": {"steps": 24},
     "Synchronous-and-Asynchronous": {
         "steps": 12,
@@ -61,7 +61,7 @@ SHORTER = {
     "TensorFlow-2": {"steps": 120},
     "Replication": {"steps": 100, "most": 3},
     "Write-a-Scheme": {"workers": 2},
-    "Many-Workers": {"linked": 60},
+    "Many-Workers": {"linked": 40, "pushes": 1500, "examples": 32_000},
     "Published-Results": {
         "examples": 60_000,
         "windows": [5, 20],
