@@ -37,12 +37,14 @@ def processes() -> ProcessPoolExecutor:
 
 
 def measure_all(several: list[dict]) -> list[dict]:
-    """The same for several runs, in order. In a notebook, a line below the cell says how many are
-    done. In a script, call it under `if __name__ == "__main__"`: the new processes import it."""
+    """The same for several runs, in order. Meanwhile, in a notebook, a line below the cell says how
+    many are done. In a script, call it under `if __name__ == "__main__"`: the new processes import
+    it."""
     from common.teach import progress  # here, since the new processes do not need it
 
     shown, found = progress.Output("starting ..."), []
     for each in processes().map(measure, several):
         found.append(each)
         shown.replace(f"{len(found)} of {len(several)} simulations")
+    shown.replace("")
     return found
