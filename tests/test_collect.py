@@ -134,11 +134,12 @@ def test_parts_of_two_runs(tmp_path, other):
 
 def test_a_task_that_fails_says_how_it_ended(tmp_path):
     command = [sys.executable, ROOT / "HogWild/worker.py", "--results", tmp_path, "--timeout", 0.1]
-    port = network.free_ports(1, private=False)[0]  # nothing listens there
+    port, mine = network.free_ports(2, private=False)  # nothing listens there
     env = environment()
     env.pop("TASK_RESTARTS", None)
-    done = subprocess.run([*map(str, command), "--ps_hosts", f"localhost:{port}"], env=env,
-                          capture_output=True, text=True, timeout=seconds(60))  # fmt: skip
+    hosts = ["--ps_hosts", f"localhost:{port}", "--worker_hosts", f"localhost:{mine}"]
+    done = subprocess.run([*map(str, command), *hosts], env=env, capture_output=True, text=True,
+                          timeout=seconds(60))  # fmt: skip
     assert done.returncode == 2
     (line,) = [text for text in done.stderr.splitlines() if text.startswith("error:")]
     assert f"ps 0 did not answer at localhost:{port} within 0.1 s" in line

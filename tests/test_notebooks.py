@@ -25,7 +25,6 @@ ALONE = [p for p in ALL if ROOT / p not in notebooks.SIDE_BY_SIDE.glob("*.ipynb"
 SHORTER = {
     "Recovery": {"between": 12, "saves": 6},
     "Graphs-and-Sessions": {"steps": 200},
-    "All-Reduce": {"steps": 40},
     "When-Does-It-Pay": {"steps": 24},
     "Synchronous-and-Asynchronous": {
         "steps": 12,
@@ -56,7 +55,7 @@ SHORTER = {
     "Training-Sessions-and-Hooks": {"apart": 10},
     "CIFAR-10": {"steps": 100, "few": 6, "trainers": 1, "seeds": 1},
     "In-Graph-Replication": {"steps": 12, "batch": 512, "most": 3},
-    "Model-Parallelism": {"steps": 12, "servers": 1},
+    "Model-Parallelism": {"steps": 12},
     "One-Network-per-Device": {"steps": 600, "widths": [16, 64], "seeds": 1},
     "TensorFlow-2": {"steps": 120},
     "Replication": {"steps": 100, "most": 3},
