@@ -23,7 +23,7 @@ ALL = [str(path) for path in notebooks.everything()]
 ALONE = [p for p in ALL if ROOT / p not in notebooks.SIDE_BY_SIDE.glob("*.ipynb")]
 # Parameters that save time. A straggler must be slow compared with this machine.
 SHORTER = {
-    "Recovery": {"between": 12, "saves": 6},
+    "Recovery": {"between": 12},
     "Graphs-and-Sessions": {"steps": 200},
     "When-Does-It-Pay": {"steps": 24},
     "Synchronous-and-Asynchronous": {
@@ -34,19 +34,17 @@ SHORTER = {
     },
     "Multiple-Workers": {"rounds": 40},
     "Local-then-Global-Variables": {"windows": [1, 5, 20], "local_steps": 60},
-    "AEAMSGD": {"seeds": 1},
     "Actor-Learner": {"target": 60.0, "updates": 60, "slow_updates": 60, "crowded": 3},
-    "AGN": {"batches": 400, "seeds": 1},
-    "DC-ASGD": {"steps": 200, "workers": 2, "seeds": 1},
+    "AGN": {"batches": 1000, "seeds": 1},
+    "DC-ASGD": {"steps": 400, "workers": 2},
     "SAGN": {"batches": 600, "seeds": 1},
     "HogWild": {"steps": 200, "seeds": 1, "crowd": 3, "delay": seconds(0.02)},
-    "Local-SGD": {"seeds": 1},
     "Non-Distributed-Setup": {"steps": 600},
     "Distributed-Setup": {"steps": 100},
-    "DOWNPOUR-Easy": {"seeds": 1, "workers": 3},
+    "DOWNPOUR-Easy": {"workers": 3},
     "DOWNPOUR": {"steps": 150, "seeds": 1},
     "Dynamic-SGD": {"seeds": 1},
-    "AEASGD": {"batches": 1000, "seeds": 1},
+    "AEASGD": {"batches": 1000},
     "Synchronous-SGD": {"steps": 40, "slow_steps": 4, "quick_steps": 12, "delay": seconds(0.2)},
     "Synchronous-SGD-different-learning-rates": {"steps": 60, "seeds": 1},
     "Multiple-GPUs-Single-Machine": {"steps": 40},
