@@ -91,6 +91,8 @@ def listening() -> dict[str, int]:
 
 def held(sockets: dict[str, int]) -> set[int]:
     """The ports of those sockets that no visible process holds; `processes` finds the others."""
+    if not sockets:
+        return set()
     others = set()
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # gone, or not readable

@@ -687,8 +687,8 @@ def keeps_the_contract(finished) -> None:
 
 @pytest.mark.slow("a run that learns")
 def test_it_learns_the_synthetic_pictures(run):
-    finished = run("CIFAR-10", "--data", "synthetic", "--steps", 200, "--batch_size", 16,
-                   "--learning_rate", 0.02, "--decay_steps", 170, "--workers", 1)  # fmt: skip
+    finished = run("CIFAR-10", "--data", "synthetic", "--steps", 120, "--batch_size", 16,
+                   "--learning_rate", 0.02, "--decay_steps", 100, "--workers", 1)  # fmt: skip
     assert finished.summary["test_accuracy"] > 0.9
 
 
@@ -742,9 +742,9 @@ TASKS = [("ps", 0), ("worker", 0), ("worker", 1)]
 
 @pytest.mark.usefixtures("default_ports")
 @pytest.mark.slow("tasks started by hand")
-@pytest.mark.parametrize("scheme", ["asynchronous", "synchronous"])
-def test_the_three_classic_commands(tmp_path, monkeypatch, scheme):
-    """The chief downloads CIFAR-10 (here a small one); the other worker waits; both train."""
+def test_the_three_classic_commands(tmp_path):
+    """The chief downloads CIFAR-10 (here a small one); the other worker waits; both train. The
+    asynchronous scheme by hand: `test_by_hand.py`, and the test below."""
     x = RNG.integers(0, 256, (240, 32, 32, 3), np.uint8)
     labels = np.arange(240) % 10
     names = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
@@ -759,7 +759,8 @@ def test_the_three_classic_commands(tmp_path, monkeypatch, scheme):
     server.bodies["/cifar-10-binary.tar.gz"] = archive
     try:
         env = {"DATA_DIR": str(tmp_path / "cache"), "no_proxy": "127.0.0.1"}
-        more = ["--data_url", server.url, "--steps", "20", "--batch_size", "4", "--scheme", scheme]
+        more = ["--data_url", server.url, "--steps", "20", "--batch_size", "4"]
+        more += ["--scheme", "synchronous"]
         tasks = [by_hand(root / "CIFAR-10", job, i, tmp_path, *more, **env) for job, i in TASKS]
         outputs = [task.communicate(timeout=seconds(90))[0] for task in tasks]
     finally:
@@ -769,6 +770,25 @@ def test_the_three_classic_commands(tmp_path, monkeypatch, scheme):
     assert "downloading" in outputs[1] and "downloading" not in outputs[2]
     assert "test accuracy" in outputs[1] and "examples/sec" in outputs[2]
     assert (tmp_path / "worker-0" / "parameters.npz").is_file()
+
+
+@pytest.mark.parametrize(
+    ("given", "script"),
+    [
+        (["--job_name=ps", "--scheme=synchronous"], "ps.py"),
+        (["--job_name=worker"], "worker.py"),
+        (["--job_name", "worker", "--scheme", "asynchronous", "--steps", "20"], "worker.py"),
+        (["--job_name=worker", "--scheme=synchronous"], "synchronous.py"),
+    ],
+)
+def test_main_chooses_the_script(monkeypatch, given, script):
+    main, ran = runpy.run_path, []
+    monkeypatch.syspath_prepend(FOLDER)  # main.py changes Python's path
+    monkeypatch.setattr(sys, "argv", ["main.py", *given])
+    monkeypatch.setattr(runpy, "run_path", lambda *path, **more: ran.append((*path, more)))
+    main(str(FOLDER / "main.py"), run_name="__main__")
+    assert ran == [(str(FOLDER / script), {"run_name": "__main__"})]
+    assert sys.argv == ["main.py", *given]
 
 
 def test_main_passes_mistakes_on(monkeypatch, capsys):

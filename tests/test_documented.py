@@ -91,7 +91,7 @@ def alone(tmp_path):
 
 def test_what_two_runs_and_a_task_by_hand_write(run, default_run, alone):
     hogwild = default_run("HogWild")
-    rounds = run("Synchronous-SGD", "--steps", 20, "--model", "linear")
+    rounds = run("Synchronous-SGD", "--workers", 1, "--steps", 20, "--model", "linear")
     found = files(hogwild.results) | files(rounds.results) | files(alone)
     private = set() if network.can_be_private() else {"network.jsonl"}
     assert found | {"network.jsonl"} == names(tables("")[0]) - OF_ONE_EXAMPLE

@@ -136,19 +136,23 @@ def test_a_run_that_fails_before_its_first_step_leaves_no_folder(tmp_path, monke
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
 
 
-def test_a_folder_is_used_again(start, run):
+def test_a_folder_is_used_again(start, run, tmp_path):
     """An interrupted run continues in its folder; what is there stays, and is shown only once.
-    The folder is refused while the run uses it."""
-    process, where = start("HogWild", "--steps", ENDLESS)
+    The folder is refused while the run uses it. A killed launcher leaves no process and no
+    temporary file."""
+    (temporary := tmp_path / "temporary").mkdir()
+    process, where = start("HogWild", "--steps", ENDLESS, TMPDIR=str(temporary))
     reach(where, 2000)
     second = run("HogWild", "--steps", 20, "--results", where, ok=False)
     assert second.code == 2
     assert second.output.splitlines()[-1].startswith(f"error: another run is using {where}: wait")
     os.kill(task_pid(where, "worker", 0), signal.SIGKILL)  # a restarted chief finds what is there
     reach(where, 4000, worker=1)
+    assert any(temporary.rglob("*.py"))  # TensorFlow's, for functions that it has converted
     process.kill()
     process.communicate()
     assert eventually(lambda: not processes(), 5)
+    assert not any(temporary.iterdir())
     for path in where.glob("*.jsonl"):  # as if each task was killed while it wrote
         whole = path.read_text().rpartition("\n")[0] + "\n"
         path.write_text(whole + '{"time": 17')
@@ -183,10 +187,11 @@ def test_a_folder_is_used_again(start, run):
     assert finished.summary["seconds"] < max(times) - min(times) - 0.9 * pause + 0.1
     assert len(list((where / "checkpoints").glob("*.index"))) == 2
 
-    again = run("HogWild", "--steps", goal, "--results", where)
+    before = [events_file(where, k).read_text() for k in (0, 1)]
+    again = run("HogWild", "--steps", goal, "--results", where, "--workers", 1)
     assert "updates are already done" in again.output
     assert again.summary["global_step"] == goal
-    assert numbers(again) == numbers(finished)
+    assert [events_file(where, k).read_text() for k in (0, 1)] == before
     assert again.summary["examples_per_second"] > 0
 
 
@@ -256,8 +261,8 @@ def test_a_task_stands_still_once_it_is_suspended_for_10_s(monkeypatch, tmp_path
 def test_checkpoints_hold_the_parameters_of_the_update_that_they_name(start):
     """With one ps that has one thread: exactly those, as a replay of the run shows. In the end, no
     task outlives the launcher, even without the guard."""
-    flags = ["--model", "linear", "--batch_size", 0, "--learning_rate", 0.3, "--workers", 3]
-    flags += ["--steps", ENDLESS, "--delay", "0:0.005,1:0.005,2:0.005"]  # fewer to replay
+    flags = ["--model", "linear", "--batch_size", 0, "--learning_rate", 0.3]
+    flags += ["--steps", ENDLESS, "--delay", "0:0.005,1:0.005"]  # fewer to replay
     process, where = start("HogWild", *flags)
     found = {}
 
@@ -273,7 +278,7 @@ def test_checkpoints_hold_the_parameters_of_the_update_that_they_name(start):
 
     assert eventually(saved_midway, 60)
     last = max(found)
-    made = [(event, k) for k in range(3) for event in reach(where, last, k)]
+    made = [(event, k) for k in (0, 1) for event in reach(where, last, k)]
     (guard,) = [pid for pid, command in processes().items() if "os.killpg(0, 9)" in command]
     os.kill(guard, signal.SIGKILL)
     process.kill()
@@ -281,7 +286,7 @@ def test_checkpoints_hold_the_parameters_of_the_update_that_they_name(start):
     assert eventually(lambda: not processes(), 5)
     events = sorted((event["global_step"], event["pulled_at"], k) for event, k in made)[:last]
     assert [number for number, _, _ in events] == list(range(1, last + 1))
-    flags = {"learning_rate": 0.3, "workers": 3}
+    flags = {"learning_rate": 0.3, "workers": 2}
     scheme = formulas.of("HogWild").formula(flags, np.zeros(650))
     history = [np.zeros(650)]
     for number, pulled_at, k in events:

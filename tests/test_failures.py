@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow("runs that fail or are killed")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_stopping_the_launcher(start, tmp_path, how):
     """Within 5 s no process of the run is alive, and no temporary file is left. The same after
-    SIGKILL: `test_faults.py`."""
+    SIGKILL: `test_ends.py`."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     flags = ["--workers", 1, "--steps", ENDLESS]
@@ -58,14 +58,14 @@ def test_a_script_that_raises(run, tmp_path):
     broken = source.replace("        sess.run(step)", "        sess.run(step + 'one')")
     assert broken != source
     root = copy_example("HogWild", tmp_path / "mine", worker=broken)
-    finished = run("HogWild", "--steps", 50, root=root, ok=False)
+    finished = run("HogWild", "--workers", 1, "--steps", 50, root=root, ok=False)
     assert finished.code == 1
     lines = finished.output.rstrip().splitlines()
     assert lines[-1].startswith("TypeError: ")
     assert "Traceback (most recent call last):" in lines
     assert "sess.run(step + 'one')" in finished.output
     (log,) = re.findall(
-        r"^error: worker \d ended with exit code 1; (\S+) ends with:$", finished.output, re.M
+        r"^error: worker 0 ended with exit code 1; (\S+) ends with:$", finished.output, re.M
     )
     assert (finished.results.parent / log).is_file()
     assert not (finished.results / "summary.json").exists()

@@ -26,8 +26,9 @@ GOOD = {
 }  # fmt: skip
 
 
-@pytest.mark.slow("five runs: the ps, the chief, a worker and the launcher die")
+@pytest.mark.slow("four runs: the ps, the chief and a worker die")
 def test_every_task_is_killed_once(tmp_path):
+    """The launcher: `test_ends.py`."""
     into = tmp_path / "found"
     done = subprocess.run(
         [*COMMAND, "--quick", "--jobs", "2", "--into", str(into)], text=True, capture_output=True,
@@ -35,21 +36,20 @@ def test_every_task_is_killed_once(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     found = {fault_runs.key(record): record for record in fault_runs.read(into)}
-    assert len(found) == 5
+    assert {cell.who for cell in found} == {"", "ps", "chief", "worker"}
     for cell, record in found.items():
-        whole = cell.who != "launcher"
-        assert record["code"] == (0 if whole else -9)
+        assert record["code"] == 0
         like = found[fault_runs.like_of(cell)]
-        assert not whole or record["made"] == like["asked"]
+        assert record["made"] == like["asked"]
         assert fault_table.wrong(record, like) == []
         assert not any(record[what] for what in ("processes", "ports", "files"))
-    assert "| HogWild | 4 of 4" in done.stdout
-    for who, code in (("ps", "0 | all"), ("chief", "0 | all"), ("launcher", "-9 | ")):
-        assert f"| {who}: SIGKILL | 1 | {code} | " in done.stdout
+    assert "| HogWild | 3 of 3" in done.stdout
+    for who in ("ps", "chief"):
+        assert f"| {who}: SIGKILL | 1 | 0 | all | " in done.stdout
     again = subprocess.run([*COMMAND, "--quick", "--into", str(into)], text=True,
                            env=environment(PYTHONPATH=str(ROOT)), capture_output=True)  # fmt: skip
     assert again.returncode == 0
-    assert "4 cells, 4 already measured" in again.stdout
+    assert "3 cells, 3 already measured" in again.stdout
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_ctrl_c_keeps_what_is_there(tmp_path):
         [*COMMAND, "--quick", "--into", str(into)], text=True, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, env=environment(PYTHONPATH=str(ROOT)),
     )  # fmt: skip
-    assert "4 cells, 0 already measured" in process.stdout.readline()
+    assert "3 cells, 0 already measured" in process.stdout.readline()
     os.kill(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=seconds(30))
     assert process.returncode == 130, output

@@ -337,17 +337,27 @@ WRONG = {
     "--model none --batch_size 0": ("--batch_size 0", "no data"),
     "--model none --compute 0": ("--compute 0", "no gradient"),
     "--data no.npz": ("--data", "there is no file"),
-    "--learning_rate 1e9 --steps 200": ("NaN or infinite", "--learning_rate below 1e+09"),
 }
 
 
 @pytest.mark.parametrize("flags", WRONG)
-def test_a_wrong_flag_is_one_clear_sentence(flags, tmp_path):
+def test_a_wrong_flag_is_one_clear_sentence(flags, tmp_path, capsys):
+    """In this process. The whole command: the two tests below."""
     where = tmp_path / "results"
-    done = command(*flags.split(), "--results", where)
-    (line,) = done.stderr.splitlines()
-    assert done.returncode == 2 and line.startswith("error: ")
+    with pytest.raises(SystemExit) as ended:
+        simulate.main([*flags.split(), "--results", str(where)])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 2 and line.startswith("error: ")
     assert all(part in line for part in WRONG[flags]), line
+    assert not where.exists()
+
+
+def test_a_rate_that_diverges_is_one_clear_sentence(tmp_path):
+    where = tmp_path / "results"
+    done = command("--learning_rate", 1e9, "--steps", 200, "--results", where)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 2 and line.startswith("error: the loss on the test set is NaN or ")
+    assert "--learning_rate below 1e+09" in line
     assert not where.exists()
 
 

@@ -347,7 +347,7 @@ def test_run_sh_shows_the_mistake(run):
                          (("--rates", "fast"), "--rates: must be a number"),
                          (("--hidden", "64"), "--hidden: this example does not use it"),
                          (("--rates", "0"), "--rates: each must be above 0, not 0")):  # fmt: skip
-        finished = run(FOLDER, *flags, ok=False)
+        finished = run(FOLDER, *flags, "--workers", 1, ok=False)
         assert finished.code == 2
         assert words in finished.output.rstrip().splitlines()[-1]
         assert "Traceback" not in finished.output

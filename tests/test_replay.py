@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 import simulate
 from formulas import folders
+from machine import seconds
 from replay import Recorded
 from schemes import SCHEMES
 from test_transfers import assert_one_transfer_each_way, probed
 
+from common.launch import gpus
 from common.launch.example import example_of
 
 STEPS = 60
@@ -75,6 +77,16 @@ def distance(measured: np.ndarray, expected: np.ndarray) -> float:
     return np.abs(measured - expected).max() / np.abs(expected).max()
 
 
+def assert_devices_are_named(finished) -> None:
+    """Without a GPU the run says so, and each process says which device it computes on."""
+    assert (finished.summary["workers"], finished.summary["ps"]) == (2, 1)
+    assert gpus.count() or "no GPU found: using the CPU" in finished.output
+    for k in (0, 1):
+        log = (finished.results / "logs" / f"worker-{k}.log").read_text()
+        assert f"worker {k} computes on " in log
+        assert finished.events(k)
+
+
 @pytest.mark.parametrize("example", folders())
 def test_a_run_matches_its_formula(run, tmp_path, example):
     """So does the simulation. And each step makes exactly one transfer each way."""
@@ -83,16 +95,22 @@ def test_a_run_matches_its_formula(run, tmp_path, example):
         pytest.skip("another test compares it with NumPy")
     defaults, _ = example_of(formulas.ROOT / example / "worker.py")
     windows = ["--window", 5] if "window" in defaults else []
-    workers = [] if example == "Distributed-Setup" else ["--workers", 3]
+    in_rounds = issubclass(entry.formula, formulas.SynchronousSGD)
+    workers = [] if example == "Distributed-Setup" else ["--workers", entry.workers]
+    # So that steps overlap, however the cores are scheduled; elastic workers push before the delay.
+    if workers and not (in_rounds or issubclass(entry.formula, formulas.AEAMSGD)):
+        workers += ["--delay", ",".join(f"{k}:{seconds(0.01)}" for k in range(entry.workers))]
     finished = run(example, "--model", "linear", "--batch_size", 0, "--learning_rate", 0.3,
                    "--steps", STEPS, *workers, *windows, *entry.flags,
                    root=probed(example, tmp_path / "mine"))  # fmt: skip
     assert_one_transfer_each_way(finished)
     scheme = entry.formula(finished.summary["flags"], np.zeros(650))
-    replay = together if isinstance(scheme, formulas.SynchronousSGD) else replayed
+    replay = together if in_rounds else replayed
     assert distance(flat(finished), replay(finished, scheme)) < EXACT
     if example in SCHEMES:
         assert distance(flat(finished), simulated(finished)) < EXACT
+    if example == "Multiple-GPUs-Single-Machine":
+        assert_devices_are_named(finished)
     if workers and replay is replayed:
         assert finished.summary["staleness"]["max"] > 0  # otherwise staleness was not tested
     if entry.flags:  # its own term makes the scheme differ from its parent
@@ -109,7 +127,7 @@ def test_several_steps_in_a_call_match_the_formula_too(run, example):
     """Each step in a call starts from the state after the previous one, on worker and ps."""
     example, *window = example.split()
     finished = run(example, "--model", "linear", "--batch_size", 0, "--learning_rate", 0.3, *window,
-                   "--steps", STEPS + 1, "--workers", 3, "--steps_per_execution", 4)  # fmt: skip
+                   "--steps", STEPS + 1, "--steps_per_execution", 4)  # fmt: skip
     scheme = formulas.of(example).formula(finished.summary["flags"], np.zeros(650))
     replay = together if isinstance(scheme, formulas.SynchronousSGD) else replayed
     assert distance(flat(finished), replay(finished, scheme)) < EXACT

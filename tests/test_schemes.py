@@ -49,14 +49,13 @@ def assert_close(measured, expected, tolerance=1e-4):
 
 
 def test_one_worker_is_gradient_descent(trained):
-    """In one process, or as the only worker or thread of HogWild: the same except for the order of
-    floating-point additions. test_replay.py shows it for Distributed-Setup."""
+    """In one process, or as the only thread of HogWild: the same except for the order of
+    floating-point additions. test_replay.py shows it for a worker of Distributed-Setup."""
     steps, eta = 50, 0.5
     g, w = gradient(), np.zeros(650)
     for _ in range(steps):
         w = w - eta * g(w)
-    ways = [("Non-Distributed-Setup", "--workers", 1), ("HogWild", "--workers", 1),
-            ("HogWild", "--threads", 1)]  # fmt: skip
+    ways = [("Non-Distributed-Setup", "--workers", 1), ("HogWild", "--threads", 1)]
     alone, *others = [trained(*way, steps=steps, eta=eta) for way in ways]
     assert_close(flat(alone), w, 1e-5)
     for finished in others:
