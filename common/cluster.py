@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import gc
+import math
 import os
 import sys
 from pathlib import Path
@@ -178,5 +179,9 @@ class Task:
 
 
 def cores() -> int:
-    """The number of processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    """The number of processor cores that this process may use: a container may have a limit."""
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    with contextlib.suppress(OSError, ValueError):  # no cgroup; "max": no limit
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        found = min(found, math.ceil(int(quota) / int(period)))
+    return found

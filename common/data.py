@@ -22,6 +22,9 @@ def load(flags, part: str, worker: int = 0, workers: int = 1) -> tuple[np.ndarra
         x [examples, ...] (float32, or bytes for downloaded images) and labels [examples], int64.
     """
     x, labels = datasets.reader(flags.data).load(flags, part)
+    if part == "train" and (shard := datasets.only_shard(flags)):
+        datasets.reader(flags.data).check_shard(flags, shard, worker, workers)
+        worker, workers = 0, 1
     return np.ascontiguousarray(x[worker::workers]), labels[worker::workers].astype(np.int64)
 
 

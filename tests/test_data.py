@@ -72,6 +72,26 @@ def test_shards_are_every_nth_example_disjoint_and_together_complete(npz, name, 
     assert (seen >= 0).all()
 
 
+def test_a_file_that_holds_one_shard(npz, capsys):
+    """Each machine may have only its own worker's examples."""
+    whole = data.load(flags("--data", npz()), "train", 1, 2)
+    x, labels = data.load(flags("--data", npz()), "train")
+    own = {"x_train": x[1::2], "y_train": labels[1::2], "shard": np.array([1, 2])}
+    options = flags("--data", npz("shard.npz", **own), "--workers", 2)
+    for found, expected in zip(data.load(options, "train", 1, 2), whole):
+        np.testing.assert_array_equal(found, expected)
+    assert datasets.shard(options, 1, 2) == len(whole[1])
+    prepare.check(options)
+    with pytest.raises(SystemExit):
+        data.load(options, "train", 0, 2)
+    said = capsys.readouterr().err
+    assert "shard.npz holds the shard of worker 1 of 2, but this is worker 0 of 2" in said
+    for wrong in ([2, 2], [0.0, 2.0], [1]):
+        with pytest.raises(SystemExit):
+            data.load(flags("--data", npz(shard=np.array(wrong))), "train", 1, 2)
+        assert "shard must be [k, n]" in capsys.readouterr().err
+
+
 def test_digits_are_scikit_learns_shuffled_with_every_fifth_for_testing():
     """The order is documented, so this recomputes it: NumPy's generator with seed 0."""
     source = load_digits()

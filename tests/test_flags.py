@@ -20,7 +20,8 @@ from common.launch.example import job_of, main_script
 
 EXAMPLES = sorted(
     path.parent.name for path in ROOT.glob("[!.]*/run.sh")
-    if path.parent.name not in ("tests", "Many-Workers")  # test_many_workers.py checks its flags
+    # Other tests check the flags of these.
+    if path.parent.name not in ("tests", "Many-Workers", "Several-Machines")
 )  # fmt: skip
 HOGWILD = {"workers": 2, "ps": 1, "steps": 2000, "learning_rate": 0.2}
 ALONE = HOGWILD | {"workers": 1, "ps": 0}
@@ -528,8 +529,8 @@ def test_flags_override_tf_config(task):
         (cluster_config("worker", 0, ps=["p:1"]), ("TF_CONFIG", "ps and worker")),
         (cluster_config("worker", 0, ps=[], worker=["a:1"]), ("TF_CONFIG", "ps and worker")),
         (
-            cluster_config("worker", 0, ps=["p:1"], worker=["a:1"], evaluator=["e:1"]),
-            ("TF_CONFIG", "ps and worker", "evaluator"),
+            cluster_config("worker", 0, ps=["p:1"], worker=["a:1"], scorer=["e:1"]),
+            ("TF_CONFIG", "ps and worker", "scorer"),
         ),
         (cluster_config("evaluator", 0), ("TF_CONFIG", "ps, worker or chief", "'evaluator'")),
         (cluster_config("worker", 2), ("TF_CONFIG", "no worker 2", "the last one is 1")),

@@ -42,7 +42,14 @@ def describe(flags) -> Description:
 
 def shard(flags, worker: int, workers: int) -> int:
     """How many examples a worker's shard of `--data` holds; 0 if only the example knows."""
+    if is_known(flags) and only_shard(flags):
+        worker, workers = 0, 1
     return len(range(worker, describe(flags).size, workers)) if is_known(flags) else 0
+
+
+def only_shard(flags) -> tuple[int, int] | None:
+    """(k, n) if the file `--data` holds only the shard of worker k of n."""
+    return None if flags.data in KNOWN else reader(flags.data).shard(flags.data)
 
 
 def image(example: tuple[int, ...]) -> tuple[int, int, int]:

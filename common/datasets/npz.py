@@ -1,4 +1,8 @@
-"""The user's own data: four arrays in a file from `numpy.savez`."""
+"""The user's own data: four arrays in a file from `numpy.savez`.
+
+A fifth, `shard=[k, n]`, says that the training set is only the shard of worker k of n. Then each
+machine needs only its own worker's file.
+"""
 
 import zipfile
 
@@ -17,11 +21,25 @@ def load(flags, part: str) -> tuple[np.ndarray, np.ndarray]:
 def describe(path: str) -> Description:
     arrays = read(path)
     x, labels = arrays["x_train"], arrays["y_train"]
-    return Description(x.shape[1:], int(labels.max()) + 1, len(labels))
+    classes = max(int(labels.max()), int(arrays["y_test"].max())) + 1
+    return Description(x.shape[1:], classes, len(labels))
+
+
+def shard(path: str) -> tuple[int, int] | None:
+    """(k, n) if the file holds only the shard of worker k of n."""
+    arrays = read(path)
+    return tuple(map(int, arrays["shard"])) if "shard" in arrays else None
+
+
+def check_shard(flags, shard: tuple[int, int], worker: int, workers: int) -> None:
+    """Exits with a one-line error if the file is another worker's."""
+    if shard != (worker, workers):
+        fail(f"--data {flags.data} holds the shard of worker {shard[0]} of {shard[1]}, but this "
+             f"is worker {worker} of {workers}: give each worker its own file")  # fmt: skip
 
 
 def read(path: str) -> dict[str, np.ndarray]:
-    """Reads and checks the four arrays of an .npz; exits with a one-line error if one is bad."""
+    """Reads and checks the arrays of an .npz; exits with a one-line error if one is bad."""
     try:
         if not zipfile.is_zipfile(path):
             raise ValueError("write one with numpy.savez")
@@ -46,7 +64,12 @@ def read(path: str) -> dict[str, np.ndarray]:
     if arrays["x_train"].shape[1:] != arrays["x_test"].shape[1:]:
         fail(f"--data {path}: examples of x_train {arrays['x_train'].shape[1:]} and x_test "
              f"{arrays['x_test'].shape[1:]} differ in shape")  # fmt: skip
-    if arrays["y_test"].max() > arrays["y_train"].max():
+    shard = arrays.get("shard")
+    if shard is not None and not (
+        shard.shape == (2,) and shard.dtype.kind in "iu" and 0 <= shard[0] < shard[1]
+    ):
+        fail(f"--data {path}: shard must be [k, n], worker k of n, counted from 0")
+    if shard is None and arrays["y_test"].max() > arrays["y_train"].max():
         fail(f"--data {path}: y_test has class {arrays['y_test'].max()}, but the highest class "
              f"in y_train is {arrays['y_train'].max()}")  # fmt: skip
     return arrays

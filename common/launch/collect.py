@@ -137,5 +137,6 @@ def _by_hand(parts: dict) -> tuple[Path, tuple[str, dict, list[dict]]]:
     tasks = []
     for job, k in everyone:
         _, part = parts.get((job, k) if hosts else ("worker", 0), (None, {"exit_code": None}))
-        tasks.append({"job": job, "index": k, "exit_code": part["exit_code"], "restarts": 0})
+        restarts = part.get("restarts", 0)
+        tasks.append({"job": job, "index": k, "exit_code": part["exit_code"], "restarts": restarts})
     return where, (chief["scheme"], chief["flags"], tasks)

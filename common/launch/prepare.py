@@ -94,5 +94,5 @@ def check(flags) -> None:
         fail(f"--data {flags.data}: examples of shape {list(example)} have no features")
     if flags.model == "cnn":
         datasets.image(example)
-    if flags.workers > size:
+    if flags.workers > size and not datasets.only_shard(flags):
         fail(f"--workers {flags.workers}: the training set has only {size} examples")

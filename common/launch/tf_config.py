@@ -22,6 +22,7 @@ def parse(text: str, job: str, jobs: tuple[str, ...]) -> tuple[dict[str, list[st
              f'{{"type": "{job}", "index": 0}}}} as JSON ({error!r})')  # fmt: skip
     if name not in ("ps", "worker", "chief", "master"):
         fail(f"TF_CONFIG: the task type must be ps, worker or chief, not {name!r}")
+    cluster.pop("evaluator", None)  # it takes no part in training
     chief = cluster.pop("chief", cluster.pop("master", []))
     name = "chief" if name == "master" else name
     if "chief" in jobs:

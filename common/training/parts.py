@@ -1,9 +1,11 @@
-"""The part that a task writes if no launcher watches the run: which task it is, how it ended.
+"""The part that a task writes if no launcher watches the run: which task it is, how often it was
+restarted, how it ended.
 
 `python -m common.collect` merges the parts of all tasks.
 """
 
 import atexit
+import contextlib
 import json
 import sys
 import time
@@ -15,15 +17,21 @@ from common.training import results
 def leave(task, scheme: str) -> None:
     """Writes `task-JOB-INDEX.json` into the results folder, now and when this process ends.
 
-    The `exit_code` of a killed task stays null, since it cannot write any more.
+    The `exit_code` of a killed task stays null, since it cannot write any more. A task that finds
+    such a part of its own in the folder is a restart of it.
     """
     own = {"job_name", "task_index", *[f"{job}_hosts" for job in task.hosts]}
     flags = {name: value for name, value in vars(task.flags).items() if name not in own}
     part = {
         "scheme": scheme, "job": task.job, "index": task.index, "hosts": task.hosts,
-        "flags": flags, "started": time.time(), "ended": None, "exit_code": None,
+        "flags": flags, "started": time.time(), "ended": None, "exit_code": None, "restarts": 0,
     }  # fmt: skip
     path = results.create(task.flags.results) / f"task-{task.job}-{task.index}.json"
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # none, or not ours
+        before = json.loads(path.read_text())
+        same = all(before[name] == part[name] for name in ("scheme", "job", "index", "hosts"))
+        if same and before["exit_code"] is None:
+            part["restarts"] = before["restarts"] + 1
 
     def write():
         text = json.dumps(part, indent=2) + "\n"
