@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 from conftest import ENDLESS, ROOT, eventually, processes, reach
 from machine import seconds
 
-from common.launch import addresses, gpus, network, record
+from common.launch import addresses, network, record
 from common.launch.example import example_of
 from common.training import closing, results
 
@@ -107,19 +107,6 @@ def test_threads_keep_the_contract(run):
     rebuilt.assert_the_same(finished)
 
 
-@pytest.mark.slow("a separate run")
-def test_several_devices_without_a_gpu(run):
-    """The run says so, and each process says which device it computes on."""
-    finished = run("Multiple-GPUs-Single-Machine", "--workers", 2, "--steps", 300)
-    assert (finished.summary["workers"], finished.summary["ps"]) == (2, 1)
-    if not gpus.count():
-        assert "no GPU found: using the CPU" in finished.output
-    for k in (0, 1):
-        log = (finished.results / "logs" / f"worker-{k}.log").read_text()
-        assert f"worker {k} computes on " in log
-        assert finished.events(k)
-
-
 @pytest.mark.slow("a run and a client")
 def test_parameters_live_on_the_ps_and_are_shared(start, monkeypatch):
     """A client that knows only the variables' names finds them on the ps, and sees them change."""
@@ -195,7 +182,8 @@ def test_plumbing_files_are_the_same_everywhere():
     """run.sh is the same in all examples, ps.py in all that have parameter servers."""
     for name in ("run.sh", "ps.py"):
         copies = list(ROOT.glob(f"*/{name}"))
-        others = ("tests", "common", "Many-Workers")  # the latter starts no processes
+        # Many-Workers starts no processes; Several-Machines starts those of other folders.
+        others = ("tests", "common", "Many-Workers", "Several-Machines")
         copies = [path for path in copies if path.parent.name not in others]
         assert len(copies) >= 2
         assert len({path.read_text() for path in copies}) == 1

@@ -24,8 +24,9 @@ class Failed(Exception):
     """The run cannot be completed. Holds the final message and the exit code."""
 
 
-def main(arguments: list[str]) -> int:
-    """Runs an example. Returns the exit code: 0 if all workers finished, with all results."""
+def main(arguments: list[str], make=None) -> int:
+    """Runs an example: on this machine, unless `make` returns another `Run` than `here` does.
+    Returns the exit code: 0 if all workers finished, with all results."""
 
     def stop(number, frame):
         raise Stopped(signal.Signals(number))
@@ -33,7 +34,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
     try:
-        run = checked(arguments)
+        run = checked(arguments, make or here)
         run.train()
         run.write()
     except Failed as failed:
@@ -51,7 +52,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def checked(arguments: list[str]) -> "Run":
+def checked(arguments: list[str], make) -> "Run":
     """Checks everything before it starts a task or creates a folder."""
     folder = Path(arguments[0]).resolve()
     defaults, description = example.example_of(example.main_script(folder))
@@ -65,10 +66,14 @@ def checked(arguments: list[str]) -> "Run":
     if options.results is None:
         options.results = str(folder / "results" / now())
     prepare.check(options)
+    return make(folder, script, options, arguments[1:])
+
+
+def here(folder: Path, script: Path, options, arguments: list[str]) -> "Run":
     prepare.machine(options)
     prepare.fetch(options)
     private = network.choose(options.network, print, options.link_mbit) == "private"
-    return Run(folder, script, options, arguments[1:], private)
+    return Run(folder, script, options, arguments, private)
 
 
 class Run:
@@ -78,21 +83,19 @@ class Run:
         job, alone = example.job_of(script), example.is_alone(script)
         self.replicas = options.workers if alone else 1  # in each worker process
         scripts = example.scripts_of(folder, script, options)
-        ports = iter(network.free_ports(sum(map(len, scripts.values())), private))
+        hosts = self.addresses(scripts, private)
+        self.hosts = [address for listed in hosts.values() for address in listed]
         self.options, self.folder = options, folder
         self.results = Folder(options, folder.name)
         self.where = self.results.path
         self.meter = link.Meter(self.where, private)
         fixed = ["--results", options.results, "--checkpoint_dir", options.checkpoint_dir]
-        self.hosts = []
-        for name, tasks in scripts.items():
-            hosts = [f"localhost:{next(ports)}" for _ in tasks]
-            self.hosts += hosts
-            fixed += [f"--{name}_hosts", ",".join(hosts)] if tasks and not alone else []
+        for name, listed in hosts.items():
+            fixed += [f"--{name}_hosts", ",".join(listed)] if listed and not alone else []
 
         def task(job: str, index: int, path: Path) -> Process:
             own = ["--job_name", job, "--task_index", str(index)]
-            command = [sys.executable, str(path), *arguments, *fixed, *own]
+            command = self.command(job, index, path, [*arguments, *fixed, *own])
             return Process(job, index, command, self.where / "logs" / f"{job}-{index}.log")
 
         self.tasks = [task(name, i, path) for name, paths in scripts.items()
@@ -101,16 +104,21 @@ class Run:
         what = {"threads": "thread", "towers": "tower"}.get(script.stem, "worker")
         self.title = f"{options.workers} {what}{'s'[: options.workers > 1]}, {options.ps} ps"
         self.title += ", 1 chief" * (job == "chief")
-        self.env = os.environ | {
-            "PYTHONPATH": os.pathsep.join(
-                [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-            ),
-            "PYTHONUNBUFFERED": "1",
-        }
+        root, paths = str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")
+        paths = os.pathsep.join(filter(None, [root, paths]))
+        self.env = os.environ | {"PYTHONPATH": paths, "PYTHONUNBUFFERED": "1"}
 
-    def train(self) -> None:
+    def addresses(self, scripts: dict[str, list[Path]], private: bool) -> dict[str, list[str]]:
+        """Job -> `host:port` of each of its tasks."""
+        ports = iter(network.free_ports(sum(map(len, scripts.values())), private))
+        return {job: [f"localhost:{next(ports)}" for _ in tasks] for job, tasks in scripts.items()}
+
+    def command(self, job: str, index: int, script: Path, words: list[str]) -> list[str]:
+        return [sys.executable, str(script), *words]
+
+    def train(self, group=None) -> None:
         """Starts all tasks, watches them, and leaves no process behind, whatever happens."""
-        self.group = Group()
+        self.group = group or Group()
         try:
             self.deadline = time.monotonic() + self.options.timeout
             for task in self.tasks:
@@ -174,7 +182,7 @@ class Run:
     def _timed_out(self) -> str:
         logs = self.where / "logs"
         after = f"error: timed out after {self.options.timeout:g} s (--timeout):"
-        for task, address in zip(self.tasks, self.hosts, strict=True):
+        for task, address in zip(self.tasks, self.hosts):
             if len(self.tasks) > 1 and task.exit_code is None and not addresses.answers(address):
                 log = record.shown(task.log)
                 return f"{after} {task.name} does not answer at {address}; see {log}"
