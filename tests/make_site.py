@@ -26,6 +26,7 @@ from pygments.formatters import HtmlFormatter
 
 ROOT = Path(__file__).resolve().parents[1]
 TUTORIAL = "Basics-Tutorial"
+CONTENT = "@content@"  # where the content goes in the frame
 FENCE = re.compile(r"(```.*?```|`[^`\n]*`)", re.S)
 MATH = re.compile(r"\$\$(.+?)\$\$|\$(?!\s)([^$\n]+?)(?<!\s)\$(?!\d)", re.S)
 
@@ -51,6 +52,7 @@ def reading_order() -> list[Path]:
             order.append(path.parent / "README.md")
         order.append(path)
     order += [path.relative_to(ROOT) for path in sorted(ROOT.glob("[!.]*/README.md"))]
+    order += [path.relative_to(ROOT) for path in sorted(ROOT.glob("Several-Machines/*.md"))]
     order += [path.relative_to(ROOT) for path in root_pages()]
     order += notebooks.everything()
     return list(dict.fromkeys(path for path in order if (ROOT / path).exists()))
@@ -170,6 +172,8 @@ class Site:
             template_name="web", extra_template_basedirs=[str(ROOT / "tests")],
             exclude_anchor_links=True, exclude_input_prompt=True, exclude_output_prompt=True,
         )  # fmt: skip
+        # It removes what a stranger's notebook might contain; here it would only take time.
+        self.exporter.register_filter("clean_html", lambda ours: ours)
         light, dark = HtmlFormatter(style="default"), HtmlFormatter(style="github-dark")
         css = (ROOT / "tests" / "web" / "style.css").read_text()
         self.script = (ROOT / "tests" / "web" / "frames.js").read_text()
@@ -200,11 +204,13 @@ class Site:
         home = os.path.relpath("index.html", page.parent)
         search = os.path.relpath("search.html", page.parent)
         frame = {"css": self.css, "script": self.script, "home": home, "search": search}
-        resources = {"site": {**frame, "body": body, **around}}
-        empty = nbformat.v4.new_notebook()
-        text, _ = self.exporter.from_notebook_node(empty, resources)
+        # nbconvert parses all HTML that it makes. The content is already parsed, so it is put in
+        # afterwards.
+        resources = {"site": {**frame, "body": CONTENT, **around}}
+        text, _ = self.exporter.from_notebook_node(nbformat.v4.new_notebook(), resources)
+        before, after = text.split(CONTENT)
         (self.target / page).parent.mkdir(parents=True, exist_ok=True)
-        (self.target / page).write_text(text, encoding="utf-8")
+        (self.target / page).write_text(before + body + after, encoding="utf-8")
 
     def body(self, source: Path) -> str:
         """The content of a page, with GitHub's anchors and the site's links."""

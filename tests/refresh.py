@@ -13,6 +13,7 @@ A generated part stands between `<!-- KIND: ARGUMENT -->` and `<!-- end -->`:
     sweep: EXAMPLE     accuracy by learning rate and workers, as sweep.py measured it
     searches: KIND     a table of what searches.py measured: seeds, speed or actors
     linked: KIND       a table of what linked.py measured over a slow link: speed or target
+    machines: KIND     what several_machines.py measured across machines, or what a run there showed
     benchmark: speed   the results in benchmark.json
 """
 
@@ -33,6 +34,7 @@ import linked
 import navigation
 import notebooks
 import searches
+import several_machines
 
 from common.launch.example import example_of
 from common.teach import quotes
@@ -166,7 +168,8 @@ def output(command: str) -> str:
 FIXED = {"diff": diff, "lines": paragraph, "file": whole_file, "table": table}
 MEASURING = {"output": output}
 QUOTED = {"seconds": seconds, "benchmark": benchmark, "sweep": sweep,
-          "searches": searches.table, "linked": linked.table}  # fmt: skip
+          "searches": searches.table, "linked": linked.table,
+          "machines": several_machines.table}  # fmt: skip
 
 
 def refreshed(text: str, kinds: dict, folders: Collection[str] = ()) -> str:

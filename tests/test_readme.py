@@ -19,7 +19,12 @@ from common.teach import quotes
 
 SIMULATED = ROOT / "Many-Workers"  # an example without processes
 
-EXAMPLES = sorted(path.parent for path in ROOT.glob("[!.]*/run.sh") if path.parent.name != "tests")
+ELSEWHERE = ROOT / "Several-Machines"  # runs the others, on other machines
+
+EXAMPLES = sorted(
+    path.parent for path in ROOT.glob("[!.]*/run.sh")
+    if path.parent not in (ROOT / "tests", ELSEWHERE)
+)  # fmt: skip
 READMES = [str(path.relative_to(ROOT)) for path in refresh.readmes()]
 GUIDE = ("README.md", "OPERATIONS.md", "QUESTIONS.md")  # commands here start in the root
 
@@ -65,6 +70,14 @@ def test_flags_exist(readme):
     )
     known += " --fast --job_name --task_index --ps_hosts --worker_hosts --chief_hosts --logdir"
     known += " --universal --python-version --no-annotate --no-header"
+    if readme.startswith(ELSEWHERE.name):
+        scripts = (
+            ELSEWHERE / "ssh.py",
+            ELSEWHERE / "slurm.py",
+            ROOT / "common/launch/kubernetes.py",
+        )
+        known += "".join(path.read_text() for path in scripts)
+        known += " --nodes --ntasks --time --prefix --for"  # of sbatch and kubectl
     for flag in set(re.findall(r"(?<![\w-])--\w+", text(readme))):
         assert re.search(rf"{flag}\b", known), flag
 
@@ -160,6 +173,9 @@ def test_the_catalogue_is_complete():
     links = r"\[([\w-]+)\]\(\1/README\.md\), \[notebook\]\(\1/\1\.ipynb\)"
     table = re.findall(rf"^\| {links} \| .+ \| <!-- seconds: \1 -->", text("README.md"), re.M)
     assert sorted(table) == [folder.name for folder in EXAMPLES]
+    assert f"| [{ELSEWHERE.name}]({ELSEWHERE.name}/README.md)" in text("README.md")
+    named = text(f"{ELSEWHERE.name}/README.md")
+    assert not [path.name for path in ELSEWHERE.glob("*.py") if path.name not in named]
     for folder in EXAMPLES:
         scripts = {path.name for path in folder.glob("*.py")}
         readme = text(f"{folder.name}/README.md")
