@@ -5,32 +5,34 @@ python host.py EXAMPLE PORTS
 
 import hashlib
 import json
-import os
-import socket
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from common.launch import network, record  # noqa: E402
+from common import fail  # noqa: E402
+
+try:
+    import psutil  # noqa: F401 (every launcher needs it)
+
+    from common.launch import network, record
+except ModuleNotFoundError as error:
+    fail(f"PYTHON={sys.executable} lacks {error.name}: install the packages of "
+         "common/requirements.txt there, or unset PYTHON")  # fmt: skip
 
 
 def describe(example: str, ports: int) -> dict:
-    """This host's name, versions, cores, and as many free ports as asked for."""
-    return {
-        "host": socket.gethostname(),
-        "versions": record.versions() | {"code": digest(example)},
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
-        "ports": network.free_ports(ports, private=False),
-    }
+    """This host's versions, and as many free ports as asked for."""
+    versions = record.versions() | {"code": digest(example)}
+    return {"versions": versions, "ports": network.free_ports(ports, private=False)}
 
 
 def digest(example: str) -> str:
-    """Identifies the code that a run of this example uses: its folder and common/."""
+    """Identifies the code that a run of this example uses."""
     found = hashlib.sha256()
-    for folder in ("common", example):
+    for folder in ("common", example, Path(__file__).parent.name):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            if "results" not in path.parts:
+            if "results" not in path.relative_to(ROOT).parts:
                 found.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
     return found.hexdigest()[:12]
 

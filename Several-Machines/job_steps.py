@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -32,7 +33,8 @@ class Tasks:
         # If an agent is killed, Slurm ends the step; once one has ended, within 10 s.
         ends = ["--kill-on-bad-exit=1", "--wait=10"]
         agent = [sys.executable, Path(__file__).with_name("agent.py")]
-        pipes = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE}
+        self._said = tempfile.TemporaryFile("w+")  # a pipe that nobody reads would fill up
+        pipes = {"stdin": PIPE, "stdout": PIPE, "stderr": self._said}
         self._srun = subprocess.Popen([*SRUN, *where, *ends, *agent], env=env, text=True,
                                       start_new_session=True, **pipes)  # fmt: skip
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -48,17 +50,22 @@ class Tasks:
         try:
             print(line, file=self._srun.stdin, flush=True)
         except BrokenPipeError:  # the step has ended
+            self._reader.join()  # the log says why
             self.exits.put((process, 1))
 
     def _read(self) -> None:
         for line in self._srun.stdout:
-            rank, code = map(int, line.split())
+            if not (found := re.fullmatch(r"(?:\d+: )?(\d+) (-?\d+)\n", line)):
+                continue  # from the site's prolog
+            rank, code = map(int, found.groups())
             process, node = self._tasks[rank], self._nodes[rank]
             if code and node in self._apart:
                 copy(node, process.log.parents[1])  # the launcher looks into the log
             self._running.remove(process)
             self.exits.put((process, code))
-        said, code = self._srun.stderr.read(), abs(self._srun.wait())
+        code = abs(self._srun.wait())
+        self._said.seek(0)
+        said = self._said.read()
         for process in [task for task in self._tasks if task in self._running]:
             if code:
                 with contextlib.suppress(OSError), open(process.log, "a") as log:

@@ -16,6 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from connection import connect, keep_alive
 
+from common import fail
 from common.training import results
 
 
@@ -30,6 +31,8 @@ def main(ssh: str, host: str, at: str, where: str, run: str, name: str, *words: 
         if not line.startswith(b"{"):  # from the start-up files of the host's shell
             screen.write(line)
             continue
+        if not line.endswith(b"\n"):
+            break  # the connection was cut
         known, what = True, json.loads(line)
         data = connection.stdout.read(what["size"])
         if "exit" in what:
@@ -41,7 +44,10 @@ def main(ssh: str, host: str, at: str, where: str, run: str, name: str, *words: 
             screen.write(data)
             screen.flush()
         else:
-            write(Path(where, what["name"]), what["at"], data)
+            path = Path(where, what["name"])
+            if ".." in path.parts or not path.is_relative_to(where):  # others may be on the host
+                fail(f"host {host} sends {what['name']}, which is not in its results folder")
+            write(path, what["at"], data)
     # "> ": the screen shows it.
     print(f"> the connection to host {host} was lost" if known else
           f"> host {host} cannot be reached: check `ssh {host} true`", flush=True)  # fmt: skip

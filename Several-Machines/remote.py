@@ -102,8 +102,9 @@ def send(folder: Path, sent: dict[str, int], last: bool) -> None:
 
     `sent`: how many bytes of each file were sent before.
     """
-    for place, _, names in os.walk(folder):
-        for path in (Path(place, name) for name in names if not name.startswith(".")):
+    paths = [Path(place, name) for place, _, names in os.walk(folder) for name in names]
+    for path in sorted(paths, key=lambda path: path.name == "parameters.npz"):  # it means: complete
+        if not path.name.startswith("."):
             name = str(path.relative_to(folder))
             grows = path.suffix == ".jsonl" or name == "log" or ".tfevents." in name
             if not (grows or last):

@@ -10,24 +10,19 @@ import argparse
 import itertools
 import json
 import os
+import re
 import signal
 import sys
 from collections import Counter
 from pathlib import Path
 
-import host  # finds common/
+import host  # finds common/, and checks the packages
 import job_steps
 
 from common import fail, flags
 from common.flags import Parser
-from common.launch import addresses, converters, example
+from common.launch import addresses, converters, example, launcher, prepare
 from common.training.results import now
-
-try:
-    from common.launch import launcher, prepare
-except ModuleNotFoundError as error:
-    fail(f"PYTHON={sys.executable} lacks {error.name}: install the packages of "
-         "common/requirements.txt there, or unset PYTHON")  # fmt: skip
 
 PORT = converters.number(int, "a port, 1 to 65535", lambda value: 0 < value < 65536)
 
@@ -90,11 +85,16 @@ class Job(launcher.Run):
         self.nodes = self.slots[: len(tasks)]
         ask = [sys.executable, host.__file__, self.scheme]
         said = job_steps.on_each({node: [*ask, n] for node, n in Counter(self.nodes).items()})
-        found = {node: json.loads(text) for node, text in said.items()}
+        # A site's prolog may print more lines.
+        lines = {node: re.findall(r"^\{.*\}$", text, re.M) for node, text in said.items()}
+        found = {node: json.loads(some[-1]) for node, some in lines.items()}
         if wrong := host.difference({f"node {node}": what for node, what in found.items()}):
             fail(wrong)
         free = {node: iter(what["ports"]) for node, what in found.items()}
         if self.port:
+            if self.port + len(tasks) > 65536:
+                fail(f"--port {self.port}: {len(tasks)} tasks need ports up to "
+                     f"{self.port + len(tasks) - 1}: choose a smaller one")  # fmt: skip
             free = dict.fromkeys(free, itertools.count(self.port))
         hosts: dict[str, list[str]] = {job: [] for job in scripts}
         for job, node in zip(tasks, self.nodes):

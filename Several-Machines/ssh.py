@@ -35,8 +35,8 @@ class Host:
         self.keeper = self.found = None
         try:
             asked = subprocess.run([*shlex.split(ssh), "-G", name], capture_output=True, text=True)
-        except OSError as error:
-            fail(f"cannot run {ssh} ({error.strerror}): install an ssh client, or name it in --ssh")
+        except (OSError, ValueError) as error:  # not there; a quotation mark is missing
+            fail(f"cannot run {ssh} ({error}): install an ssh client, or name it in --ssh")
         found = [line.split()[1] for line in asked.stdout.splitlines() if line[:9] == "hostname "]
         if not found:
             fail(f"host {name}: {said(asked.stderr)}")
@@ -85,6 +85,8 @@ class Hosts:
 
     def make(self, folder: Path, script: Path, options, arguments: list[str]) -> "Remote":
         """Checks all hosts; returns the run. Exits with a one-line error if one is not ready."""
+        if folder.parent != ROOT:
+            fail(f"{folder} is not in {ROOT}: the hosts have only the examples there")
         if options.link_mbit or options.network == "private":
             flag = "--link_mbit" if options.link_mbit else "--network private"
             fail(f"{flag}: a run on several hosts has no private network; leave it out")
@@ -103,9 +105,13 @@ class Hosts:
         used = [host for host in self.all if host.tasks]
         for host in used:
             host.connect(self.at, folder.name)
+        # Now: while one host sets up its .venv, the others must not hear silence.
+        connection.keep_alive(*[host.keeper for host in used])
         for host in used:
             host.answer()
-        connection.keep_alive(*[host.keeper for host in used])
+            if len(used) > 1 and host.address.startswith(("localhost", "127.", "[::1]")):
+                fail(f"--hosts: the others cannot reach {host.name} at {host.address}: use a name "
+                     "that means the same machine everywhere")  # fmt: skip
         found = {"this machine": this.describe(folder.name, 1)}
         if wrong := this.difference(found | {f"host {host.name}": host.found for host in used}):
             fail(wrong)

@@ -29,7 +29,7 @@ def find() -> tuple[str, object]:
 
     Skips the test, with the reason, if that fails.
     """
-    with open(Path(tempfile.gettempdir(), f"browser-{os.getuid()}.lock"), "a") as lock:
+    with open(Path(tempfile.gettempdir(), f"apt-{os.getuid()}.lock"), "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one test at a time installs
         if not _chromium() and os.getuid() == 0 and shutil.which("apt-get"):
             _installed(["apt-get", "update", "-q"])

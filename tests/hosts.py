@@ -51,7 +51,7 @@ def _sshd() -> str:
     def found():
         return shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
 
-    with open(Path(tempfile.gettempdir(), f"sshd-{os.getuid()}.lock"), "a") as lock:
+    with open(Path(tempfile.gettempdir(), f"apt-{os.getuid()}.lock"), "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one test at a time installs
         if not found() and shutil.which("apt-get"):
             ours = not POLICY.exists()
@@ -76,10 +76,11 @@ def _free_network() -> ipaddress.IPv4Network:
     """Addresses that this machine has no route to, except by default."""
     routes = json.loads(_call("ip", "-4", "-j", "route"))
     used = [ipaddress.ip_network(route["dst"]) for route in routes if route["dst"] != "default"]
-    while True:
+    for _ in range(1000):
         found = ipaddress.ip_network(f"10.{random.randrange(1, 255)}.{random.randrange(255)}.0/24")
         if not any(found.overlaps(other) for other in used):
             return found
+    raise Unavailable("this machine has routes to all of 10.0.0.0/8")
 
 
 class Hosts:

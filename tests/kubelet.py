@@ -23,7 +23,8 @@ from conftest import MARK, ROOT
 from machine import seconds
 
 # What the image has from its base: this machine's, and the Python that runs the tests.
-SYSTEM = ("/usr", "/bin", "/lib", "/lib64", "/etc", sys.prefix, sys.base_prefix)
+SYSTEM = ("/usr", "/bin", "/lib", "/lib64", "/etc", sys.base_prefix)
+PYTHON = "/opt/venv"  # there, since a volume may hide where it is here
 DOCKERFILE = (ROOT / "Several-Machines" / "Dockerfile").read_text()
 FILES = ("hosts", "resolv.conf")  # of /etc
 NEEDED = Path(__file__).with_name("requirements-kubernetes.txt")
@@ -41,7 +42,7 @@ def install(programs: tuple[str, ...] = (), modules: tuple[str, ...] = ()) -> No
         found = [name for name in programs if not shutil.which(name)]
         return found + [name for name in modules if importlib.util.find_spec(name) is None]
 
-    with open(Path(tempfile.gettempdir(), f"kubelet-{os.getuid()}.lock"), "a") as lock:
+    with open(Path(tempfile.gettempdir(), f"apt-{os.getuid()}.lock"), "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one test at a time installs
         if {*programs} & {*missing()} and os.getuid() == 0 and shutil.which("apt-get"):
             packages = [{"ip": "iproute2"}.get(name, name) for name in programs]
@@ -132,11 +133,11 @@ class Pod:
         safe, safe_pod = container["securityContext"], spec["securityContext"]
         assert safe["capabilities"] == {"drop": ["ALL"]} and safe_pod["runAsNonRoot"]
         env = dict(word.split("=", 1) for word in [*_line("ENV").split(), MARK]) | env
-        env["PATH"] = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
+        env["PATH"] = f"{PYTHON}/bin:/usr/local/bin:/usr/bin:/bin"
         command = container.get("command", json.loads(_line("ENTRYPOINT")))
         sources = {"results": self.node.volume, "tmp": self.bundle / "tmp"}
         mounts = [(path, path, "ro") for path in dict.fromkeys(SYSTEM) if os.path.exists(path)]
-        mounts += [(ROOT, _line("WORKDIR"), "ro")]
+        mounts += [(sys.prefix, PYTHON, "ro"), (ROOT, _line("WORKDIR"), "ro")]
         mounts += [(self.node.where / name, f"/etc/{name}", "ro") for name in FILES]
         mounts += [(sources[m["name"]], m["mountPath"], "rw") for m in container["volumeMounts"]]
         namespaces = [{"type": kind} for kind in ("pid", "mount", "ipc", "uts")]

@@ -278,12 +278,15 @@ class Site:
             picture = picture.with_name("curves.png")  # where the README's own link puts it
             if drawn.exists():
                 shutil.copy(drawn, picture)
+            else:
+                picture = None
         words = re.search(r"^# .*?\n\n(.+?)(?:\n\n|\Z)", text, re.S | re.M)[1]
         words = re.split(r"(?<=[.?!])\s|:\s", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", words))[0]
         words = re.sub(r"[*`]", "", words).replace("\n", " ").rstrip(".:") + "."
-        href, image = page_of(source), picture.relative_to(self.target)
+        href = page_of(source)
+        image = f'<img src="{picture.relative_to(self.target)}" alt="">' if picture else ""
         return (
-            f'<a class="card" href="{href}"><img src="{image}" alt="">'
+            f'<a class="card" href="{href}">{image}'
             f"<strong>{html.escape(title_of(source))}</strong><span>{html.escape(words)}</span></a>"
         )
 

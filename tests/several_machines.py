@@ -8,7 +8,6 @@ Needs root, and what `hosts.py` and `slurm_cluster.py` need. The results go to
 `several_machines.json`, which a README quotes.
 """
 
-import itertools
 import json
 import os
 import re
@@ -25,21 +24,18 @@ sys.path[:0] = [str(ROOT), str(HERE)]
 
 import numpy as np  # noqa: E402
 
-from common.launch import record  # noqa: E402
-
 FOUND = HERE / "several_machines.json"
 MBIT = 100
 # Two layers of the same size. TensorFlow deals weights, biases, weights, biases to the ps in turn:
 # of two, one gets all weights; of three, two get those of one layer each.
 WIDTH, HIDDEN = 392, 130
 WORK = ("--hidden", HIDDEN, "--batch_size", 64, "--learning_rate", 0.01)
-BYTES = 2 * 4 * (WIDTH * HIDDEN + HIDDEN + HIDDEN * WIDTH + WIDTH)  # that a step pulls and pushes
 MACHINES = tuple("abcde")
 # The machines of each ps, and those of each worker.
 PLACES = [
     ("a", "a"), ("a", "b"),
     ("a", "aa"), ("a", "ab"), ("a", "bc"),
-    ("ab", "de"), ("aaa", "de"), ("abc", "de"), ("abc", "abc"),
+    ("aaa", "de"), ("ab", "de"), ("abc", "de"), ("a", "abc"), ("abc", "abc"),
 ]  # fmt: skip
 SCHEMES = {"HogWild": (1, 60), "AGN": (10, 40)}  # scheme -> window, updates of each worker
 COMPUTING = (0.01, 0.1, 0.5)  # seconds that a mini-batch takes
@@ -60,7 +56,6 @@ def run(some, example: str, ps: str, workers: str, steps: int, *flags) -> dict:
     listed = {"ps": [], "worker": []}
     for i, (job, _, name) in enumerate(place):
         listed[job].append(f"{some.addresses[name]}:{2222 + i}")
-    before = carried(some)
     with tempfile.TemporaryDirectory() as folder:
         tasks, data = [], examples(folder)
         for job, k, name in place:
@@ -81,26 +76,11 @@ def run(some, example: str, ps: str, workers: str, steps: int, *flags) -> dict:
         collect = [sys.executable, "-m", "common.collect", folder]
         subprocess.run(collect, cwd=ROOT, env=os.environ | {"NO_CURVES": "1"}, check=True)
         found = json.loads(Path(folder, "summary.json").read_text())
-        every = [e for mine in record.read_events(folder, len(workers)) for e in mine]
-    after = carried(some)
-    link = {name: [b - a for a, b in zip(before[name], after[name])] for name in after}
     return {
-        "example": example, "ps": ps, "workers": workers, "steps": len(every),
+        "example": example, "ps": ps, "workers": workers, "steps": found["global_step"],
         "examples_per_second": found["examples_per_second"], "seconds": found["seconds"],
-        "staleness": found["staleness"]["mean"], "link": link,
+        "staleness": found["staleness"]["mean"],
     }  # fmt: skip
-
-
-def carried(some) -> dict[str, list[int]]:
-    """How many bytes each machine has sent and received so far."""
-    paths = [f"/sys/class/net/eth0/statistics/{way}_bytes" for way in ("tx", "rx")]
-    return {
-        name: [
-            int(n)
-            for n in subprocess.check_output(["ip", "netns", "exec", space, "cat", *paths]).split()
-        ]
-        for name, space in some.spaces.items()
-    }
 
 
 def places(some) -> list[dict]:
@@ -108,7 +88,9 @@ def places(some) -> list[dict]:
     for example, (window, updates) in SCHEMES.items():
         for ps, workers in PLACES if window == 1 else PLACES[:5]:
             flags = ["--window", window] * (window > 1)
-            rows.append(run(some, example, ps, workers, updates * len(workers), *flags))
+            often = 15 if set(ps) & set(workers) else 1  # without a link, updates take no time
+            count = often * updates * len(workers)
+            rows.append(run(some, example, ps, workers, count, *flags))
             print(json.dumps(rows[-1]), flush=True)
     return rows
 
@@ -177,14 +159,6 @@ def where(row: dict) -> str:
     )
 
 
-def busiest(row: dict) -> str:
-    """The share of the run in which the busiest link was full, in its busier direction."""
-    if len(set(row["ps"] + row["workers"])) == 1:
-        return "no link"
-    most = max(itertools.chain(*row["link"].values()))
-    return f"{8e-6 * most / MBIT / row['seconds']:.0%}"
-
-
 def table(kind: str) -> str:
     """What was measured, as Markdown for the README: a table (`places`, `second`, `pays`), or what
     a run shows (`ssh`, `slurm`)."""
@@ -203,20 +177,16 @@ def table(kind: str) -> str:
                 name = example + f", T = {window}" * (window > 1)
                 lines.append(f"| {name} | {1e3 * seconds:.0f} ms | {one:,.0f} | {cells} |")
         return "\n".join(lines)
-    several = kind == "second"
-    found = {example: [row for row in rows if row["example"] == example
-                       and (several or len(row["ps"]) == 1)] for example in SCHEMES}  # fmt: skip
-    if several:
-        lines = ["| machines | HogWild, examples/s | busiest link |", "|---|---|---|"]
-        apart = [row for row in found["HogWild"] if len(row["ps"]) > 1 or row["workers"] == "bc"]
-        lines += [f"| {where(row)} | {row['examples_per_second']:,.0f} | {busiest(row)} |"
-                  for row in apart]  # fmt: skip
+    plain, window = ([row for row in rows if row["example"] == name] for name in SCHEMES)
+    if kind == "second":
+        some = [row for row in plain if len(row["ps"]) > 1 or row["workers"] in ("bc", "abc")]
+        lines = ["| machines | HogWild, examples/s |", "|---|---|"]
+        lines += [f"| {where(row)} | {row['examples_per_second']:,.0f} |" for row in some]
         return "\n".join(lines)
-    lines = ["| machines | HogWild, examples/s | busiest link | AGN, T = 10, examples/s "
-             "| busiest link |", "|---|---|---|---|---|"]  # fmt: skip
-    for plain, window in zip(found["HogWild"], found["AGN"]):
-        cells = (f"{row['examples_per_second']:,.0f} | {busiest(row)}" for row in (plain, window))
-        lines.append(f"| {where(plain)} | {' | '.join(cells)} |")
+    lines = ["| machines | HogWild, examples/s | AGN, T = 10, examples/s |", "|---|---|---|"]
+    for pair in zip(plain, window):
+        cells = (f"{row['examples_per_second']:,.0f}" for row in pair)
+        lines.append(f"| {where(pair[0])} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -29,7 +29,7 @@ def install() -> None:
     """Installs Slurm, where that is allowed; skips the test, with the reason, if that fails."""
     if os.getuid() != 0:
         pytest.skip("a Slurm cluster for tests needs root")
-    with open(Path(tempfile.gettempdir(), "slurm.lock"), "a") as lock:
+    with open(Path(tempfile.gettempdir(), f"apt-{os.getuid()}.lock"), "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one test at a time installs
         if not all(map(shutil.which, PROGRAMS)) and shutil.which("apt-get"):
             packages = ["slurm-wlm", "munge"]

@@ -53,7 +53,7 @@ SHORTER = {
     "Training-Sessions-and-Hooks": {"apart": 10},
     "CIFAR-10": {"steps": 100, "few": 6, "trainers": 1, "seeds": 1},
     "In-Graph-Replication": {"steps": 12, "batch": 512, "most": 3},
-    "Model-Parallelism": {"steps": 12},
+    "Model-Parallelism": {"steps": 24},
     "One-Network-per-Device": {"steps": 600, "widths": [16, 64], "seeds": 1},
     "TensorFlow-2": {"steps": 120},
     "Replication": {"steps": 100, "most": 3},

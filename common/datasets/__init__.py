@@ -42,9 +42,8 @@ def describe(flags) -> Description:
 
 def shard(flags, worker: int, workers: int) -> int:
     """How many examples a worker's shard of `--data` holds; 0 if only the example knows."""
-    if is_known(flags) and only_shard(flags):
-        worker, workers = 0, 1
-    return len(range(worker, describe(flags).size, workers)) if is_known(flags) else 0
+    size = describe(flags).size if is_known(flags) else 0
+    return size if size and only_shard(flags) else len(range(worker, size, workers))
 
 
 def only_shard(flags) -> tuple[int, int] | None:

@@ -20,15 +20,15 @@ def load(flags, part: str) -> tuple[np.ndarray, np.ndarray]:
 
 def describe(path: str) -> Description:
     arrays = read(path)
-    x, labels = arrays["x_train"], arrays["y_train"]
-    classes = max(int(labels.max()), int(arrays["y_test"].max())) + 1
-    return Description(x.shape[1:], classes, len(labels))
+    # A shard may lack a class; the test set is the same for all workers.
+    x, labels = arrays["x_train"], arrays["y_test" if "shard" in arrays else "y_train"]
+    return Description(x.shape[1:], int(labels.max()) + 1, len(x))
 
 
 def shard(path: str) -> tuple[int, int] | None:
     """(k, n) if the file holds only the shard of worker k of n."""
-    arrays = read(path)
-    return tuple(map(int, arrays["shard"])) if "shard" in arrays else None
+    with np.load(path, allow_pickle=False) as file:  # only this array; `read` checks it
+        return tuple(map(int, file["shard"])) if "shard" in file.files else None
 
 
 def check_shard(flags, shard: tuple[int, int], worker: int, workers: int) -> None:
@@ -69,6 +69,9 @@ def read(path: str) -> dict[str, np.ndarray]:
         shard.shape == (2,) and shard.dtype.kind in "iu" and 0 <= shard[0] < shard[1]
     ):
         fail(f"--data {path}: shard must be [k, n], worker k of n, counted from 0")
+    if shard is not None and arrays["y_train"].max() > arrays["y_test"].max():
+        fail(f"--data {path}: y_train has class {arrays['y_train'].max()}, but y_test does not: a "
+             "shard needs a test set with all classes")  # fmt: skip
     if shard is None and arrays["y_test"].max() > arrays["y_train"].max():
         fail(f"--data {path}: y_test has class {arrays['y_test'].max()}, but the highest class "
              f"in y_train is {arrays['y_train'].max()}")  # fmt: skip

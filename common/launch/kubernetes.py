@@ -38,7 +38,8 @@ def _fits(pattern: str, wanted: str):
 NAME = _fits("[a-z]([-a-z0-9]{0,48}[a-z0-9])?", "at most 50 lower-case letters, digits and -, the "
              "first one a letter, the last one not a -")  # fmt: skip
 CLAIM = _fits(r"(?=.{1,253}$)[a-z0-9]+((\.|-+)[a-z0-9]+)*", "the name of a PersistentVolumeClaim")
-QUANTITY = _fits(r"(?=.*[1-9])\d+(\.\d+)?(m|k|[MGT]|[KMGT]i)?", "a quantity such as 500m or 2Gi")
+CPU = _fits(r"(?=.*[1-9])\d+(\.\d+)?m?", "a number of cores such as 2 or 500m")
+MEMORY = _fits(r"(?=.*[1-9])\d+(\.\d+)?([kMGT]|[KMGT]i)", "an amount such as 2Gi or 500M")
 PORT = to.number(int, "a whole number from 1 to 65535", lambda value: 0 < value < 65536)
 
 
@@ -53,8 +54,8 @@ def main() -> None:
          "made with Several-Machines/Dockerfile (default: %(default)s)"),
         ("--claim", CLAIM, "results", "CLAIM", "a PersistentVolumeClaim, to which the run writes a "
          "folder with its name (default: %(default)s)"),
-        ("--cpu", QUANTITY, "1", "N", "cores for each task (default: %(default)s)"),
-        ("--memory", QUANTITY, "2Gi", "SIZE", "memory for each task (default: %(default)s)"),
+        ("--cpu", CPU, "1", "N", "cores for each task (default: %(default)s)"),
+        ("--memory", MEMORY, "2Gi", "SIZE", "memory for each task (default: %(default)s)"),
         ("--port", PORT, 2222, "P", "the port of every task (default: %(default)s)"),
     ):  # fmt: skip
         parser.add_argument(flag, type=kind, default=default, metavar=metavar, help=text)
@@ -78,7 +79,10 @@ def _manifests(own, folder: Path, script: Path, options, arguments: list[str]) -
         fail(f"{folder} is not in {ROOT}: an image holds only the examples there")
     for name in sorted(vars(own).keys() & vars(options).keys()):
         fail(f'DEFAULTS["{name}"]: common.kubernetes has a --{name} already; choose another name')
-    own.name = own.name or NAME(folder.name.lower())
+    try:
+        own.name = own.name or NAME(folder.name.lower())
+    except argparse.ArgumentTypeError as error:
+        fail(f"the name of the folder {error}: choose another one with --name")
     most = 2**31 - 1
     values = vars(own) | {"timeout": min(most, math.ceil(options.timeout)),
                           "max_restarts": min(most, options.max_restarts)}  # fmt: skip
@@ -125,7 +129,7 @@ def _tfjob(own, scripts: dict, arguments: list[str], values: dict, alone: bool) 
         mine = values | {"kind": TFJOB[job], "count": len(tasks), "command": command}
         replicas.append(_filled("replica", mine | {"pod": _filled("pod", mine)}))
     job = _filled("tfjob", values | {"replicas": "".join(replicas)})
-    return "---\n".join([_filled("networkpolicy", values), job])
+    return "---\n".join([*([] if alone else [_filled("networkpolicy", values)]), job])
 
 
 def _args(words: list[str]) -> str:
