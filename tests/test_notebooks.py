@@ -34,7 +34,7 @@ SHORTER = {
     },
     "Multiple-Workers": {"rounds": 40},
     "Local-then-Global-Variables": {"windows": [1, 5, 20], "local_steps": 60},
-    "Actor-Learner": {"target": 60.0, "updates": 60, "slow_updates": 60, "crowded": 3},
+    "Actor-Learner": {"target": 60.0, "updates": 60, "slow_updates": 30, "crowded": 3},
     "AGN": {"batches": 1000, "seeds": 1},
     "DC-ASGD": {"steps": 400, "workers": 2},
     "SAGN": {"batches": 600, "seeds": 1},

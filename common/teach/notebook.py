@@ -2,8 +2,10 @@
 shows code. Import it before TensorFlow to silence TensorFlow's start-up messages."""
 
 import contextlib
+import importlib
 import logging
 import os
+import re
 import sys
 import tempfile
 import time
@@ -43,15 +45,22 @@ def _silent_core():
         os.close(stderr)
 
 
-with _silent_core():
-    from common import cluster  # imports TensorFlow
+def _import_silently(cell: str) -> None:
+    """Imports TensorFlow if the cell will. Many notebooks only start runs, which takes no
+    TensorFlow here; importing it takes over a second."""
+    if re.search(r"\btensorflow\b|from common import|from common.training", cell):
+        with _silent_core():
+            importlib.import_module("common.cluster")
+
 
 for _name in ("http_proxy", "https_proxy"):  # gRPC uses a proxy even for localhost
     os.environ.pop(_name, None), os.environ.pop(_name.upper(), None)
 os.environ.pop("FORCE_COLOR", None)  # set by the kernel; tables should be plain text
 logging.getLogger("tensorflow").setLevel(logging.ERROR)
-if get_ipython():  # a reader's own figures, without `picture`, are shown too
-    get_ipython().run_line_magic("matplotlib", "inline")
+if shell := get_ipython():
+    shell.run_line_magic("matplotlib", "inline")  # for a reader's own figures, without `picture`
+    _import_silently(shell.user_ns["In"][-1])  # this cell
+    shell.events.register("pre_run_cell", lambda cell: _import_silently(cell.raw_cell))
 plt.style.use(palette.STYLE)
 
 _warned: list[bool] = []  # once is enough
@@ -141,4 +150,7 @@ def free_addresses(count: int) -> list[str]:
 
 def cores() -> int:
     """The processor cores that this process may use."""
+    _import_silently("import tensorflow")
+    from common import cluster
+
     return cluster.cores()
