@@ -77,7 +77,8 @@ def test_flags_exist(readme):
             ROOT / "common/launch/kubernetes.py",
         )
         known += "".join(path.read_text() for path in scripts)
-        known += " --nodes --ntasks --time --prefix --for"  # of sbatch and kubectl
+        # Those of sbatch and kubectl.
+        known += " --nodes --ntasks --cpus --time --prefix --for --max --tail"
     for flag in set(re.findall(r"(?<![\w-])--\w+", text(readme))):
         assert re.search(rf"{flag}\b", known), flag
 
