@@ -62,7 +62,7 @@ def complete(folder: Path, words: list[str]) -> tuple[list[str], list[str]]:
 
 def results(folder: Path) -> Path:
     """A new results folder, or that of this job if Slurm has put it back into the queue: then the
-    run goes on from its checkpoint."""
+    run continues from its checkpoint."""
     job = f"slurm-{os.environ['SLURM_JOB_ID']}"
     if "SLURM_RESTART_COUNT" in os.environ:
         for earlier in sorted(folder.glob(f"results/*-{job}"), reverse=True):

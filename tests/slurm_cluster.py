@@ -1,7 +1,7 @@
 """A real Slurm with three nodes on this machine, for tests: as root, with Debian's packages.
 
-It changes nothing outside its folder: its daemons have free ports, and mounts of their own. There,
-/etc/hosts knows the nodes, and n2 and n3 have a disk of their own at `local`.
+It changes nothing outside its folder: its daemons have free ports and private mounts. There,
+/etc/hosts knows the nodes, and n2 and n3 each have a private disk at `local`.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from common.launch import network
 
 NODES = ("n1", "n2", "n3")
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged", "unshare", "setpriv")
-# Runs a daemon in a mount namespace; $0: its hosts file, $1: the folder of its own disk, or empty.
+# Runs a daemon in a mount namespace; $0: its hosts file, $1: where its private disk goes, or empty.
 MOUNT = """mount --bind "$0" /etc/hosts && { [ -z "$1" ] || mount -t tmpfs none "$1"; } &&
 shift && exec "$@" """
 

@@ -18,7 +18,7 @@ def leave(task, scheme: str) -> None:
     """Writes `task-JOB-INDEX.json` into the results folder, now and when this process ends.
 
     The `exit_code` of a killed task stays null, since it cannot write any more. A task that finds
-    such a part of its own in the folder is a restart of it.
+    such a part in its folder counts as a restart.
     """
     own = {"job_name", "task_index", *[f"{job}_hosts" for job in task.hosts]}
     flags = {name: value for name, value in vars(task.flags).items() if name not in own}
