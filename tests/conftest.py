@@ -130,6 +130,16 @@ def reach(folder, step: int, worker: int = 0) -> list[dict]:
     return events
 
 
+def wait_for_checkpoint(folder, step: int) -> None:
+    """Waits until there is a checkpoint of at least `step` updates, from which a run continues."""
+
+    def found():
+        files = folder.glob("checkpoints/model.ckpt-*.index")
+        return any(int(path.stem.partition("-")[2]) >= step for path in files)
+
+    assert eventually(found, 60), f"no checkpoint of update {step} or a later one"
+
+
 def kill_and_see_it_back(where, job: str, index: int, workers: int = 2) -> float:
     """Kills a task and waits until all workers continue after its restart; returns the time of the
     kill."""

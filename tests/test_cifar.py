@@ -22,6 +22,7 @@ from conftest import (
     eventually,
     initialise,
     kill_and_see_it_back,
+    wait_for_checkpoint,
 )
 from machine import seconds
 from test_data import Server, cifar_batch, one_sentence, tar
@@ -702,13 +703,7 @@ def test_killed_ps_comes_back(start, tmp_path, monkeypatch):
     flags += ["--decay_steps", 40]
     process, where = start("CIFAR-10", *RECORDED, *flags, root=recorded(tmp_path / "mine"))
 
-    def number(path) -> int:
-        return int(path.name.split("-")[1].partition(".")[0])
-
-    def saved() -> bool:
-        return any(number(path) >= 10 for path in where.glob("checkpoints/model.ckpt-*.index"))
-
-    assert eventually(saved, 60)
+    wait_for_checkpoint(where, 10)
     kill_and_see_it_back(where, "ps", 0)
     output, _ = process.communicate(timeout=seconds(120))
     assert process.returncode == 0, output
@@ -717,6 +712,10 @@ def test_killed_ps_comes_back(start, tmp_path, monkeypatch):
     assert [task["restarts"] for task in finished.summary["tasks"]] == [1, 0, 0]
     assert finished.summary["examples"] == 8 * sum(len(finished.events(k)) for k in (0, 1))
     names, history = matches_its_formula(finished)
+
+    def number(path) -> int:
+        return int(path.name.split("-")[1])
+
     first, again = sorted(where.glob("begin-*-0.npz"), key=number)
     assert number(first) == 0 and 10 <= number(again) < steps
     compare(arrays(again), history[number(again)])

@@ -7,7 +7,7 @@ import re
 import formulas
 import numpy as np
 import pytest
-from conftest import ROOT, Finished, copy_example, kill_and_see_it_back, reach
+from conftest import ROOT, Finished, copy_example, kill_and_see_it_back, wait_for_checkpoint
 from machine import seconds
 from test_documented import assert_the_cost_of_a_client
 from test_replay import EXACT, distance, flat, replayed
@@ -121,7 +121,7 @@ def test_killed_tasks_come_back(start, mode, steps, tasks):
     flags = ["--mode", mode, "--steps", steps, "--delay", f"0:{delay},1:{delay}"]
     flags += [*WHOLE, "--steps_per_execution", 4] if mode == "averaged" else []
     process, where = start(EXAMPLE, *flags, "--timeout", seconds(600))
-    reach(where, 50)
+    wait_for_checkpoint(where, 30)
     killed = [kill_and_see_it_back(where, job, int(k)) for job, k in map(str.split, tasks)]
     output, _ = process.communicate(timeout=seconds(120))
     assert process.returncode == 0, output
