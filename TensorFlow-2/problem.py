@@ -63,7 +63,7 @@ class Record:
         self._task, self._params, self.global_step = task, params, global_step
         self._test = data.load(task.flags, "test")
         self._due, self._line = 0.0, 0.0
-        self._schedule = evaluation.Schedule(task.flags.steps)
+        self._schedule = evaluation.Schedule(task.flags)
         self._events = {k: events.Events(task.flags, k) for k in replicas}
         self._checkpoint = tf.train.Checkpoint(params=params, global_step=global_step)
         if newest := checkpoints.newest(task.flags.checkpoint_dir):

@@ -129,10 +129,13 @@ def test_a_default_run_with_its_own_loop(default_run, example):
         assert len(evaluations) == 1  # at the end
 
 
-@pytest.mark.parametrize(("dear", "points", "share"), [(0.001, 75, 0.1), (0.05, 10, 0.34)])
-def test_evaluations_are_evenly_spaced_but_take_at_most_a_third(monkeypatch, dear, points, share):
-    """Of a second of training, in which hooks see every fourth of 400 updates; each evaluation
-    takes `dear` seconds."""
+@pytest.mark.parametrize(
+    ("dear", "link_mbit", "points", "share"),
+    [(0.001, None, 75, 0.1), (0.05, None, 10, 0.34), (0.005, 100, 11, 0.05)],
+)
+def test_evaluations_are_evenly_spaced(monkeypatch, dear, link_mbit, points, share):
+    """At most a third of a second of training, in which hooks see every fourth of 400 updates; each
+    evaluation takes `dear` seconds."""
     now, found = [0.0], []
 
     def measure(session, sample):
@@ -142,8 +145,9 @@ def test_evaluations_are_evenly_spaced_but_take_at_most_a_third(monkeypatch, dea
 
     monkeypatch.setattr(evaluation, "time", Namespace(time=lambda: now[0]))
     hook = object.__new__(evaluation.Evaluation)  # without a graph
-    hook._task = Namespace(flags=Namespace(steps=400, target_accuracy=None))
-    hook._schedule, hook.measure = evaluation.Schedule(400), measure
+    flags = Namespace(steps=400, link_mbit=link_mbit, target_accuracy=None)
+    hook._task = Namespace(flags=flags)
+    hook._schedule, hook.measure = evaluation.Schedule(flags), measure
     for step in range(4, 401, 4):
         now[0] += 0.01
         hook.after_run(Namespace(session=None), Namespace(results=step))

@@ -15,10 +15,14 @@ POINTS = 75  # about this many evaluations in a run; more in a long one
 
 
 class Schedule:
-    """When to evaluate: about `POINTS` times, more in a long run; at most a third of the time."""
+    """When to evaluate: about `POINTS` times, more in a long run, for at most a third of the time.
 
-    def __init__(self, steps: int):
-        self._spacing = steps / POINTS
+    With `--link_mbit`, for at most a twentieth: its traffic delays all workers.
+    """
+
+    def __init__(self, flags):
+        self._spacing = flags.steps / POINTS
+        self._pause = 19 if flags.link_mbit else 2
         self._soon, self._due, self._next = 0.0, 0.0, 0.0
 
     def is_due(self, step: int) -> bool:
@@ -29,7 +33,7 @@ class Schedule:
         """An evaluation after `step` updates, which took `took` seconds, has just ended."""
         if self._due == 0:
             took = 0.0  # the first one includes set-up
-        self._soon = time.time() + 2 * took
+        self._soon = time.time() + self._pause * took
         self._due = time.time() + max(0.1, min(2.0, 50 * took), 10 * took)
         self._next = (step // self._spacing + 1) * self._spacing  # even if calls are rare
 
@@ -60,7 +64,7 @@ class Evaluation(tf.train.SessionRunHook):
                 raise ValueError(f"evaluate must also return {' and '.join(sorted(missing))}")
             self._sums = {f"test_{name}": tf.reduce_sum(tf.cast(values, tf.float32))
                           for name, values in measured.items()}  # fmt: skip
-        self._schedule, self._count = Schedule(task.flags.steps), count
+        self._schedule, self._count = Schedule(task.flags), count
 
     def before_run(self, run_context):
         return tf.train.SessionRunArgs(self._count)
