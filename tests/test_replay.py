@@ -97,8 +97,9 @@ def test_a_run_matches_its_formula(run, tmp_path, example):
     windows = ["--window", 5] if "window" in defaults else []
     in_rounds = issubclass(entry.formula, formulas.SynchronousSGD)
     workers = [] if example == "Distributed-Setup" else ["--workers", entry.workers]
+    elastic = issubclass(entry.formula, formulas.AEAMSGD)
     # So that steps overlap, however the cores are scheduled; elastic workers push before the delay.
-    if workers and not (in_rounds or issubclass(entry.formula, formulas.AEAMSGD)):
+    if workers and not (in_rounds or elastic):
         workers += ["--delay", ",".join(f"{k}:{seconds(0.01)}" for k in range(entry.workers))]
     finished = run(example, "--model", "linear", "--batch_size", 0, "--learning_rate", 0.3,
                    "--steps", STEPS, *workers, *windows, *entry.flags,
@@ -111,6 +112,9 @@ def test_a_run_matches_its_formula(run, tmp_path, example):
         assert distance(flat(finished), simulated(finished)) < EXACT
     if example == "Multiple-GPUs-Single-Machine":
         assert_devices_are_named(finished)
+    if not (in_rounds or elastic):  # a gradient is complete before its update
+        every = [e for k in range(finished.summary["workers"]) for e in finished.events(k)]
+        assert max(e["time"] - e["push"] - e["counted"] for e in every) < 1e-5
     if workers and replay is replayed:
         assert finished.summary["staleness"]["max"] > 0  # otherwise staleness was not tested
     if entry.flags:  # its own term makes the scheme differ from its parent

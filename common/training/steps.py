@@ -31,7 +31,9 @@ class Replica(NamedTuple):
         pulled_at = number if self.pulled_at is None else self.pulled_at
         with tf.device(place):
             computed = measure.noted("computed", self.sent[0] if self.sent else number)
-            if computed is not None:  # an elastic worker pushes before it computes
+            before = graphs.needed([computed.op]) if computed is not None else set()
+            if computed is not None and before.isdisjoint(t.op for t in self.loss.op.inputs):
+                # An elastic worker pushes before it computes.
                 computed = tf.maximum(computed, measure.now([self.loss]))
             here = [self.loss, measure.noted("arrived", pulled_at), computed]
         times = measure.noted("read", pulled_at), measure.noted("counted", number)
