@@ -200,8 +200,8 @@ class Scheme:
         parent: the script it derives from; just the folder's name for its main script.
         changed: at most this many lines of code are added, and at most this many removed.
         flags: flags that make the scheme's own term visible.
-        workers: of the run that is compared with the formula; a third one where two do not show all
-            of the formula, or seldom overlap.
+        workers: of the run that is compared with the formula; three for asynchronous schemes, and
+            where two do not show all of the formula.
     """
 
     formula: type[HogWild] | None
@@ -213,14 +213,14 @@ class Scheme:
 
 SCHEMES = {
     "Distributed-Setup": Scheme(HogWild, "Non-Distributed-Setup/train.py", 14),
-    "HogWild": Scheme(HogWild, "Distributed-Setup", 2),
-    "AGN": Scheme(AGN, "HogWild", 13),
-    "DOWNPOUR-Easy": Scheme(DownpourEasy, "AGN", 4),
-    "DOWNPOUR": Scheme(Downpour, "DOWNPOUR-Easy", 10),
+    "HogWild": Scheme(HogWild, "Distributed-Setup", 2, workers=3),
+    "AGN": Scheme(AGN, "HogWild", 13, workers=3),
+    "DOWNPOUR-Easy": Scheme(DownpourEasy, "AGN", 4, workers=3),
+    "DOWNPOUR": Scheme(Downpour, "DOWNPOUR-Easy", 10, workers=3),
     "Dynamic-SGD": Scheme(DynamicSGD, "AGN", 9, workers=3),
     "AEASGD": Scheme(AEASGD, "AGN", 25, workers=3),
     "AEAMSGD": Scheme(AEAMSGD, "AEASGD", 12, workers=3),
-    "DC-ASGD": Scheme(DCASGD, "HogWild", 7, ("--dc_lambda", "2", "--workers", "4")),
+    "DC-ASGD": Scheme(DCASGD, "HogWild", 7, ("--dc_lambda", "2"), workers=3),
     "Synchronous-SGD": Scheme(SynchronousSGD, "Distributed-Setup", 14, workers=3),
     "Synchronous-SGD-different-learning-rates": Scheme(
         DifferentRates, "Synchronous-SGD", 5, ("--learning_rates", "0.5,0.1,0.3"), workers=3
