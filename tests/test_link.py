@@ -46,12 +46,13 @@ def test_the_link_is_as_slow_as_requested(mbit):
 
 @needs_a_link
 @pytest.mark.slow("5 seconds over a slow link")
-def test_the_link_is_the_limit_of_a_run(run):
+@pytest.mark.parametrize("workers", [2, 4])
+def test_the_link_is_the_limit_of_a_run(run, workers):
     """HogWild's 101,770 parameters there and back: at most 15.35 steps/s over 100 Mbit/s."""
     payload = 2 * 4 * (784 * 128 + 128 + 128 * 10 + 10)
     most = 100e6 / 8 / payload
     flags = ["--data", "synthetic", "--batch_size", 64, "--steps", 70]
-    finished = run("HogWild", *flags, "--link_mbit", 100)
+    finished = run("HogWild", *flags, "--workers", workers, "--link_mbit", 100)
     summary = finished.summary
     rate = summary["global_step"] / summary["seconds"]
     assert payload < summary["bytes_per_step"] < 1.2 * payload

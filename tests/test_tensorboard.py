@@ -131,7 +131,7 @@ def test_a_default_run_with_its_own_loop(default_run, example):
 
 @pytest.mark.parametrize(
     ("dear", "link_mbit", "points", "share"),
-    [(0.001, None, 75, 0.1), (0.05, None, 10, 0.34), (0.005, 100, 11, 0.05)],
+    [(0.001, None, 75, 0.1), (0.05, None, 10, 0.34), (0.005, 100, 13, 0.06)],
 )
 def test_evaluations_are_evenly_spaced(monkeypatch, dear, link_mbit, points, share):
     """At most a third of a second of training, in which hooks see every fourth of 400 updates; each
@@ -145,7 +145,7 @@ def test_evaluations_are_evenly_spaced(monkeypatch, dear, link_mbit, points, sha
 
     monkeypatch.setattr(evaluation, "time", Namespace(time=lambda: now[0]))
     hook = object.__new__(evaluation.Evaluation)  # without a graph
-    flags = Namespace(steps=400, link_mbit=link_mbit, target_accuracy=None)
+    flags = Namespace(steps=400, workers=2, link_mbit=link_mbit, target_accuracy=None)
     hook._task = Namespace(flags=flags)
     hook._schedule, hook.measure = evaluation.Schedule(flags), measure
     for step in range(4, 401, 4):

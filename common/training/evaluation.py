@@ -17,12 +17,13 @@ POINTS = 75  # about this many evaluations in a run; more in a long one
 class Schedule:
     """When to evaluate: about `POINTS` times, more in a long run, for at most a third of the time.
 
-    With `--link_mbit`, for at most a twentieth: its traffic delays all workers.
+    With `--link_mbit`, it also uses at most about a thirtieth of the link, which all workers share.
     """
 
     def __init__(self, flags):
         self._spacing = flags.steps / POINTS
-        self._pause = 19 if flags.link_mbit else 2
+        # Among n workers that use the link all the time, the chief gets an n-th of it.
+        self._pause = max(2.0, 30 / flags.workers) if flags.link_mbit else 2.0
         self._soon, self._due, self._next = 0.0, 0.0, 0.0
 
     def is_due(self, step: int) -> bool:
