@@ -8,6 +8,7 @@ from common.launch import record
 
 LOGGED = 8  # workers that have events: as many as a picture can show
 RECENT = 40  # events kept of each of them
+LINES = 10_000  # in each file of events or updates, about, however long the run
 POINTS = 75  # evaluations at most, as in a real run
 
 
@@ -39,7 +40,10 @@ class Journal:
         self.steps, self.dropped, self.contributed = [0] * n, [0] * n, [0] * n
         self.computing, self.communicating, self.ended = [0.0] * n, [0.0] * n, [0.0] * n
         self.soon, self.next = 0.0, 1  # the next evaluation: when, and after how many updates
+        self.pause = max(3.0, 30 / n) if flags.link_mbit else 3.0  # of worker 0's time
         self.recent = [deque(maxlen=RECENT) for _ in range(min(n, LOGGED))]
+        pushes = flags.steps if rounds else flags.steps / n  # of each worker
+        self.apart = {"events": round(pushes / LINES), "updates": round(flags.steps / LINES)}
         self.expected, self.cycles = 0.0, 0  # of the staleness; see record.summarise, "theory"
         self.before: list[tuple | None] = [None] * n  # each worker's last step
 
@@ -68,7 +72,8 @@ class Journal:
                     "pulled_at": pulled_at, "gap": gap, "out": out, "pull": pull,
                     "compute": compute, "push": push, "counted": counted}  # fmt: skip
             self.recent[k].append(line)
-            self.write(f"events-worker-{k}", line)
+            if self.is_logged("events", self.steps[k]):
+                self.write(f"events-worker-{k}", line)
 
     def drop(self, k: int) -> None:
         """Worker k's push came too late for its round."""
@@ -79,20 +84,25 @@ class Journal:
         self.time, number = cluster.env.now, cluster.updates
         for k in workers:
             self.contributed[k] += 1
-        if self.rounds:
+        if self.rounds and self.is_logged("updates", number):
             line = {"time": self.time, "global_step": number, "workers": workers}
             self.write("updates", line)
         self.show(self, number)
 
+    def is_logged(self, what: str, number: int) -> bool:
+        """Whether line `number` is written: of a long run, stretches of `RECENT` are, evenly apart,
+        so that the pictures need no more memory."""
+        return number // RECENT % max(1, self.apart[what]) == 0
+
     def is_due(self, cluster) -> bool:
-        """Whether worker 0 should evaluate now: at most about `POINTS` times, and for at most a
-        quarter of its time."""
+        """Whether worker 0 should evaluate now: at most about `POINTS` times, for at most a quarter
+        of its time and, as in a real run, with at most about a thirtieth of a limited link."""
         late = cluster.env.now >= self.soon and cluster.updates >= self.next
         return late and self.problem.size > 0
 
     def evaluate(self, w: np.ndarray, number: int, asked: float, now: float) -> None:
         """Evaluates w~ after `number` updates. Worker 0 asked for it, and has it now."""
-        self.soon = now + 3 * (now - asked)
+        self.soon = now + self.pause * (now - asked)
         self.next = (number // self.every + 1) * self.every
         found = {"time": now, **self.problem.evaluate(w), "global_step": number}
         self.evaluations.append(found)

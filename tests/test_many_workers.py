@@ -3,6 +3,7 @@
 `test_replay.py` compares it with real runs of every scheme.
 """
 
+import itertools
 import json
 import math
 import os
@@ -13,6 +14,7 @@ import tracemalloc
 
 import formulas
 import grid
+import journal
 import learning
 import matplotlib.pyplot as plt
 import numpy as np
@@ -23,6 +25,7 @@ from conftest import ROOT, environment, eventually, processes
 from schemes import SCHEMES
 from toys import InTurn, Parabola, Sparse
 
+from common.launch import record
 from common.launch.example import example_of, main_script
 
 FOLDER = ROOT / "Many-Workers"
@@ -240,14 +243,37 @@ def test_the_same_flags_give_the_same_run():
     assert np.array_equal(ends[0], ends[1]) and not np.array_equal(ends[0], ends[2])
 
 
-def test_memory_does_not_grow_with_the_number_of_updates():
+def test_memory_does_not_grow_with_the_number_of_updates(tmp_path, monkeypatch):
+    """Pictures included."""
+    monkeypatch.setattr(journal, "LINES", 250)
+    flags = ["--scheme", "HogWild", "--workers", "4", "--model", "none", "--compute", "0.01"]
     peaks = []
-    for steps in (3000, 30_000):
+    for steps in (20, 2000, 6000):  # the first one imports what draws
+        where = tmp_path / str(steps)
         tracemalloc.start()
-        simulated(workers=50, steps=steps, model="none", plain=True)
+        simulate.main([*flags, "--steps", str(steps), "--results", str(where), "--plain"])
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peaks[1] < 1.2 * peaks[0]
+    events = record.read_events(where, 4)
+    assert peaks[2] < 1.2 * peaks[1] and all(200 < len(mine) < 350 for mine in events)
+    assert (where / "curves.png").exists()
+    gaps = {b["local_step"] - a["local_step"] for a, b in itertools.pairwise(events[0])}
+    assert gaps == {1, 5 * 40 + 1}  # 40 consecutive steps of every 240
+
+
+def test_measured_runs_over_a_slow_link_are_as_predicted():
+    """Speed and staleness within 15 %; within 10 % of what the link allows, where it is the limit.
+    The measurements: `tests/linked.py speed`."""
+    rows = json.loads((ROOT / "tests" / "linked.json").read_text())["speed"]
+    assert {(row["scheme"], row["workers"]) for row in rows} >= {
+        (scheme, n) for scheme in ("HogWild", "AGN", "Synchronous-SGD", "AEASGD")
+        for n in (1, 2, 4, 8)}  # fmt: skip
+    for row in rows:
+        (speed, stale), (guess, guessed) = row["real"], row["simulated"]
+        assert guess == pytest.approx(speed, rel=0.15), row
+        assert guessed == pytest.approx(stale, rel=0.15), row
+        if (row["window"], row["workers"]) != (50, 1):  # it computes for most of the time
+            assert 0.9 < row["link_use"] < 1, row
 
 
 # The command.
