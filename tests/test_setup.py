@@ -405,7 +405,8 @@ def test_with_the_real_python_and_pip(machine, other):
     (machine.root / "common/launch/launcher.py").write_text(
         "import tiny, sys\ndef main(_): print(tiny.x, sys.prefix)\n"
     )
-    (machine.root / "HogWild/ps.py").write_text("import common; print(common.__file__)\n")
+    (machine.root / "HogWild/ps.py").write_text("import own, common; print(common.__file__)\n")
+    (machine.root / "HogWild/own.py").touch()
     wheels, pins = machine.root / "wheels", machine.root / "common/requirements.txt"
     wheels.mkdir()
     local = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": wheels.as_uri(), "PIP_CONFIG_FILE": os.devnull,
@@ -422,9 +423,11 @@ def test_with_the_real_python_and_pip(machine, other):
     pins.write_text(f"tiny==1.0 --hash=sha256:{hashlib.sha256(tiny.read_bytes()).hexdigest()}\n")
     done = machine.run(more=local)
     assert (done.returncode, done.stdout) == (0, f"7 {machine.venv}\n"), done.stderr
-    # A task started by hand in any folder finds its common/, even if there is another one.
-    env = environment() | {"PYTHONPATH": other}
-    for script in (machine.root / "HogWild/ps.py", Path("HogWild/ps.py")):
-        command = [machine.venv / "bin/python", script]
-        task = subprocess.run(command, cwd=machine.root, env=env, capture_output=True, text=True)
-        assert task.stdout == f"{machine.root}/common/__init__.py\n", task.stderr
+    # A task started by hand in any folder finds its common/, even if there is another one, and the
+    # modules in its own folder.
+    for safe in ("", "1"):
+        how = {"env": environment() | {"PYTHONPATH": other, "PYTHONSAFEPATH": safe}}
+        for script in (machine.root / "HogWild/ps.py", Path("HogWild/ps.py")):
+            command = [machine.venv / "bin/python", script]
+            task = subprocess.run(command, cwd=machine.root, capture_output=True, text=True, **how)
+            assert task.stdout == f"{machine.root}/common/__init__.py\n", task.stderr
