@@ -125,6 +125,7 @@ class Matrix:
 
     def note(self, cell: Cell, record: dict) -> dict:
         record = cell._asdict() | {"state": state(cell.example)} | record
+        record["date"] = time.strftime("%Y-%m-%d")
         with self._lock:
             if self._stopped:  # by Ctrl-C: a killed run proves nothing
                 raise KeyboardInterrupt

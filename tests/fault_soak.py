@@ -41,7 +41,9 @@ def short_runs(runs: int, jobs: int) -> dict:
     seconds, wrong = [took for took, _ in done], [word for _, words in done for word in words]
     first, last = (statistics.median(part) for part in (seconds[:20], seconds[-20:]))
     text = f"{runs} runs of {EXAMPLE} with {SHORT} steps: {len(wrong)} faults. "
-    text += f"The first 20 took {first:.1f} s each (median), the last 20 {last:.1f} s."
+    text += f"The first 20 took {first:.1f} s each (median), the last 20 {last:.1f} s. "
+    text += "What else ran on the machine meanwhile was not recorded, so this difference proves "
+    text += "nothing."
     page = ["## Many runs", "", text, ""]
     return {"runs": runs, "seconds": sum(seconds), "wrong": wrong, "page": page}
 
@@ -70,9 +72,10 @@ def long_run(minutes: float) -> dict:
     rows, grown = memory(samples)
     text = f"{EXAMPLE} for {run.seconds / 60:.1f} minutes, {made:,} updates. The events grew to "
     text += f"{samples[-1]['events'] / 1e6:.0f} MB, a line for each step. Memory (RSS) of each "
-    text += "task, in MB:"
-    page = ["## A long run", "", text, "", "| | second minute | last minute | peak |"]
-    page += ["|---|---|---|---|", *rows, ""]
+    text += "task, in MB. Once training has ended, the workers sum up their events, and the "
+    text += "launcher draws the curves."
+    head = "| | second minute | last minute | peak in training | peak after it |"
+    page = ["## A long run", "", text, "", head, "|---|---|---|---|---|", *rows, ""]
     return {"steps": steps, "samples": samples, "wrong": wrong + grown, "page": page}
 
 
@@ -90,8 +93,7 @@ def look(run: Run) -> dict:
 
 
 def memory(samples: list[dict]) -> tuple[list[str], list[str]]:
-    """Rows of the table, and which tasks have grown. The first minute is start-up, and the last
-    samples of the launcher are those in which it draws the curves."""
+    """Rows of the table, and which tasks have grown. The first minute is start-up."""
     training = [sample for sample in samples if any("ps" in name for name in sample["rss"])]
     end = training[-1]["time"]
     rows, grown = [], []
@@ -100,7 +102,9 @@ def memory(samples: list[dict]) -> tuple[list[str], list[str]]:
         second = [mb for at, mb in each if 60 <= at < 120] or [mb for _, mb in each]
         last = [mb for at, mb in each if at > end - 60]
         before, after = statistics.mean(second), statistics.mean(last)
-        rows.append(f"| {name} | {before:,.0f} | {after:,.0f} | {max(m for _, m in each):,.0f} |")
+        ending = [s["rss"][name] for s in samples if s["time"] > end and name in s["rss"]]
+        peaks = f"{max(mb for _, mb in each):,.0f} | {f'{max(ending):,.0f}' if ending else ''}"
+        rows.append(f"| {name} | {before:,.0f} | {after:,.0f} | {peaks} |")
         if after > GROWS * before + AND:
             grown.append(f"{name} grew from {before:.0f} to {after:.0f} MB")
     return rows, grown

@@ -17,9 +17,11 @@ HEAD = """# What becomes of a run that is disturbed
 `tests/faults.py` starts every example, kills or stops a task or the launcher, or pulls the cable,
 and looks at what is left. Each cell says how many runs ended as they should, and how much longer
 they took than an undisturbed run (the median). A run should be complete: exit code 0, and exactly
-as many updates as requested. Only if the launcher is killed may the run end early. No process,
-port or file outside the results may be left behind.
+as many updates as requested. When TensorFlow-2 loses a task, it may run a step twice: up to 10 more
+updates count as complete. Only if the launcher is killed may the run end early. No process, port or
+file outside the results may be left behind.
 """
+UNDATED = "2026-11-24"  # when the records without a date were measured
 NUMBERS = """\
 The exit codes of all runs, and how many runs had each. Of the runs that ended with 0: how many
 more or fewer updates they made than asked; how many numbers are missing or occur twice in the
@@ -132,7 +134,9 @@ def text(records: list[dict]) -> str:
     like = [record for record in records if record["fault"] == "none"]
     faults = all_wrong(records)
     bad = [record for record, _ in faults]
-    page = [HEAD]
+    days = sorted({record.get("date", UNDATED) for record in records} or {UNDATED})
+    measured = " to ".join(dict.fromkeys([days[0], days[-1]]))
+    page = [HEAD, f"Measured with the code of {measured}, not with later changes.", ""]
     if cells:
         who = sorted(cells, key=lambda record: (" and " in record["who"], record["who"]))
         page += ["## By example", "", *table(cells, "example", bad), ""]
