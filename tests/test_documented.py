@@ -18,6 +18,7 @@ from machine import seconds
 from test_tensorboard import shown
 
 from common.launch import network, record
+from common.training import checkpoints
 
 TEXT = (ROOT / "common" / "README.md").read_text().partition("## What a run leaves")[2]
 OF_ONE_EXAMPLE = {"trials.jsonl", "members.npz", "client.json", "clocks.jsonl", "transfers.json"}
@@ -75,6 +76,13 @@ def assert_names_arrays(example: str, finished) -> None:
         }
         assert file.files == list(own_arrays(example))
         assert {file[name].dtype for name in file.files} == {np.dtype("float32")}
+
+
+def variables(finished) -> set[str]:
+    """The variables in the newest checkpoint, as the text writes them."""
+    found = checkpoints.values(checkpoints.newest(str(finished.results / "checkpoints")))
+    found = {re.sub(r"\w+_(weights|biases)_\d+", "NAME", name) for name in found}
+    return {re.sub(r"trial_\d+/\w+", "trial_T/NAME", name) for name in found}
 
 
 @pytest.fixture
@@ -153,6 +161,8 @@ def test_keys_that_a_custom_loop_adds(default_run):
     assert {key for trial in trials for key in trial} == names(tables("`trials.jsonl`")[0])
     with np.load(search.results / "members.npz") as file:
         assert all(re.fullmatch(r"trial_\d+/\w+", name) for name in file.files)
+    usual, others = map(names, tables("`checkpoints`"))
+    assert variables(learner) < usual and variables(search) == others
 
 
 def assert_the_cost_of_a_client(finished) -> None:
