@@ -49,7 +49,8 @@ def test_parts_of_a_run_by_hand(tmp_path):
     ps, first, second = (tmp_path / name for name in ("ps", "first", "second"))
     outputs = by_hand(tmp_path, ("ps", 0, ps), ("worker", 0, first), ("worker", 1, second))
     for output, folder in zip(outputs, (ps, first, second)):
-        assert f"are in {folder}; to merge a run's results: python -m" in output.splitlines()[-1]
+        says = f"are in {folder}; to merge a run's results: .venv/bin/python -m common.collect"
+        assert says in output.splitlines()[-1]
     # What the launcher would make of the same files, in one folder.
     together = tmp_path / "together"
     shutil.copytree(first, together)

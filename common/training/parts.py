@@ -42,7 +42,7 @@ def leave(task, scheme: str) -> None:
         part["ended"] = time.time()
         write()
         print(f"the results of {task.name} are in {path.parent}; to merge a run's results: "
-              "python -m common.collect FOLDER [FOLDER ...]", flush=True)  # fmt: skip
+              ".venv/bin/python -m common.collect FOLDER [FOLDER ...]", flush=True)  # fmt: skip
 
     write()
     atexit.register(end)
