@@ -1,5 +1,6 @@
-"""The files around the code: spelling, workflows, issue forms, citation, changelog, hooks."""
+"""The files around the code: spelling, style, workflows, forms, citation, changelog, hooks."""
 
+import importlib.util
 import json
 import re
 import subprocess
@@ -51,6 +52,21 @@ def test_spelling_of_notebooks(tmp_path):
         text = "\n\n".join("".join(cell["source"]) for cell in cells)
         (tmp_path / f"{number}-{path.stem}.txt").write_text(text, encoding="utf-8")
     passes("codespell", tmp_path)
+
+
+@pytest.mark.slow("installs proselint")
+def test_style(tmp_path):
+    """Of the pages. Not for these: straight quotes, "32x32", and rows of equal numbers."""
+    needed = ROOT / "tests" / "requirements-prose.txt"
+    if importlib.util.find_spec("proselint") is None:
+        pip = [sys.executable, "-m", "pip", "install", "-q", "-r", needed]
+        said = subprocess.run(pip, capture_output=True, text=True)
+        if said.returncode:
+            pytest.skip(f"proselint cannot be installed (pip install -r {needed.name})")
+    off = dict.fromkeys(("typography", "dates_times", "lexical_illusions"), False)
+    (tmp_path / "config.json").write_text(json.dumps({"checks": off}))
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("[!.]*/*.md")]
+    passes("proselint", "check", "--config", tmp_path / "config.json", *pages)
 
 
 def test_one_version():
