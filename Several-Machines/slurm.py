@@ -3,7 +3,8 @@
     sbatch --nodes 3 --ntasks 3 Several-Machines/slurm.sbatch HogWild --steps 2000
 
 The launcher runs on the job's first node, and all tasks in one job step (srun). Without --workers,
-every task of the job that is no ps or chief is a worker.
+every task of the job that is no ps or chief is a worker. With --workers but without --ps, every
+task that is no worker or chief is a ps.
 """
 
 import argparse
@@ -31,7 +32,7 @@ def complete(folder: Path, words: list[str]) -> tuple[list[str], list[str]]:
     """Completes an example's flags for this job.
 
     Returns:
-        The flags, with --workers and --results, and the node of each of the job's tasks.
+        The flags, with --workers, --ps and --results, and the node of each of the job's tasks.
 
     Raises:
         SystemExit: with a one-line error, if a flag is wrong, this is no job, or it has too few
@@ -50,10 +51,13 @@ def complete(folder: Path, words: list[str]) -> tuple[list[str], list[str]]:
     nodes = job_steps.slots()
     flags.complete(options, example.same_defaults(defaults, script))
     needed = sum(map(len, example.scripts_of(folder, script, options).values()))
+    spare = len(nodes) - needed
     if "--workers" not in parser.given and defaults.get("workers", 2) != 1:
-        workers = max(1, options.workers + len(nodes) - needed)
-        needed += workers - options.workers
-        words = [*words, "--workers", str(workers)]
+        spare = max(spare, 1 - options.workers)
+        needed += spare
+        words = [*words, "--workers", str(options.workers + spare)]
+    elif "--workers" in parser.given and "--ps" not in parser.given and options.ps and spare > 0:
+        words = [*words, "--ps", str(options.ps + spare)]
     if needed > len(nodes):
         fail(f"this job has {len(nodes)} task{'s'[: len(nodes) != 1]}, and {folder.name} with "
              f"these flags needs {needed}: use sbatch --ntasks {needed}")  # fmt: skip

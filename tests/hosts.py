@@ -175,6 +175,15 @@ class Hosts:
         lines = _call("ip", "netns", "exec", self.spaces[name], "ss", "-Htln").splitlines()
         return {int(line.split()[3].rpartition(":")[2]) for line in lines}
 
+    @contextlib.contextmanager
+    def cut_off(self, name: str) -> Iterator[None]:
+        """In the `with` block, the host's cable carries nothing."""
+        _call("ip", "link", "set", self.spaces[name], "down")
+        try:
+            yield
+        finally:
+            _call("ip", "link", "set", self.spaces[name], "up")
+
     def stop(self) -> None:
         for name, space in self.spaces.items():
             if server := self.servers.get(name):

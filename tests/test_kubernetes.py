@@ -222,8 +222,8 @@ def assert_all_end_well(pods: list) -> None:
 
 @pytest.mark.slow("a run in containers, with two restarts")
 def test_a_run_whose_pods_are_killed(node):
-    """SIGTERM ends a container, and so the pod of an eviction, at once. Killed tasks continue in
-    new pods, which have the old names and other addresses."""
+    """SIGTERM ends a container, and so the pod of an eviction, at once. A worker and the ps come
+    back in new pods, which have the old names and other addresses."""
     delay = seconds(0.05)
     words = ["HogWild", "--name", "run", "--steps", "100", "--delay", f"0:{delay},1:{delay}"]
     command = [sys.executable, "-m", "common.kubernetes", *words]
@@ -237,12 +237,12 @@ def test_a_run_whose_pods_are_killed(node):
     pods = [start(k) for k in range(job["completions"])]  # the ps is the last one
     for k in (0, 1):
         reach(where, 5, k)
-    pods[0].kill("TERM")
-    pods[1].kill("KILL")
-    assert pods[0].wait(spec["terminationGracePeriodSeconds"]) == 143
-    assert pods[1].wait(10) == 137
+    pods[1].kill("TERM")
+    pods[2].kill("KILL")
+    assert pods[1].wait(spec["terminationGracePeriodSeconds"]) == 143
+    assert pods[2].wait(10) == 137
     before = [len(results.events_file(where, k).read_text().splitlines()) for k in (0, 1)]
-    pods[:2] = [start(k) for k in (0, 1)]
+    pods[1:] = [start(k) for k in (1, 2)]
     assert_all_end_well(pods)
 
     spec = yaml.safe_load(
@@ -255,7 +255,7 @@ def test_a_run_whose_pods_are_killed(node):
     assert table.output.read_text().count("0 (1 restart)") == 2
     summary = json.loads((where / "summary.json").read_text())
     assert summary["global_step"] == 100 and (where / "curves.png").is_file()
-    assert [task["restarts"] for task in summary["tasks"]] == [0, 1, 1]
+    assert [task["restarts"] for task in summary["tasks"]] == [1, 0, 1]
     for task, early in zip(summary["tasks"][1:], before, strict=True):
         assert task["exit_code"] == 0 and task["local_steps"] > early
     assert {path.stat().st_uid for path in where.rglob("*.json*")} == {1000}

@@ -10,6 +10,7 @@ import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import slurm_cluster
@@ -23,6 +24,7 @@ from conftest import (
     reach,
 )
 from machine import seconds
+from test_flags import assert_one_sentence
 
 pytestmark = pytest.mark.slow("starts a Slurm cluster, and runs on it")
 FOLDER = "Several-Machines"
@@ -240,11 +242,12 @@ def test_a_task_that_fails_ends_the_others(submit, cluster, tmp_path):
 
 
 def test_what_runs_the_tasks_is_killed(submit, cluster, tmp_path):
-    """An agent is killed: the run ends. The launcher is killed: the step ends before the job. With
-    --gpus-per-task, Slurm chooses the GPUs."""
+    """An agent is killed: the run ends. Ctrl-C stops the launcher, or it is killed: the step ends
+    before the job. With --gpus-per-task, Slurm chooses the GPUs."""
     root, where = copy(tmp_path, worker=WAITS, ps=WAITS), tmp_path / "run"
     how = {"nodes": 2, "ntasks-per-node": 2, "gpus-per-task": 1}
-    job = submit("HogWild", "--workers", 2, "--results", where, root=root, ntasks=4, **how)
+    words = ["HogWild", "--workers", 2, "--ps", 1, "--results", where]
+    job = submit(*words, root=root, ntasks=4, **how)
     assert gpus(where, "ps-0", "worker-0", "worker-1") == ["0", "1", "0"]
     agent = re.compile(rf"{sys.executable} \S*agent.py ")
     os.kill(max(pid for pid, words in processes().items() if agent.match(words)), signal.SIGKILL)
@@ -255,13 +258,57 @@ def test_what_runs_the_tasks_is_killed(submit, cluster, tmp_path):
     assert "restarted" not in job.output
 
     # Two tasks, the second of which tells its GPU: then both run.
-    script = """bash "$0" HogWild --results "$1" &
-    until grep -s GPU "$1"/logs/worker-0.log; do sleep 0.1; done; kill -9 $!
-    while [ "$(squeue --steps --noheader --jobs=$SLURM_JOB_ID)" ]; do sleep 0.1; done"""
+    script = """for signal in INT KILL; do
+        bash "$0" HogWild --results "$1/$signal" &
+        until grep -s GPU "$1/$signal/logs/worker-0.log"; do sleep 0.1; done
+        kill -$signal $!; wait $!; echo "exit code $?"
+        while [ "$(squeue --steps --noheader --jobs=$SLURM_JOB_ID)" ]; do sleep 0.1; done
+    done"""
     limited = ["timeout", seconds(60), "bash", "-c", script, root / FOLDER / "slurm.sbatch"]
     temporary = {"TMPDIR": str(tmp_path / "tmp")}
-    cluster.run("salloc", "--quiet", "--ntasks=2", *limited, tmp_path / "another", **temporary)
+    said = cluster.run("salloc", "--quiet", "--ntasks=2", *limited, tmp_path / "two", **temporary)
+    assert "\nstopped by SIGINT; nothing is left running\nexit code 130\n" in said
+    assert said.endswith("\nexit code 137")
     assert not list(tmp_path.glob("tmp/*"))
+
+
+@pytest.fixture
+def script(monkeypatch):
+    """slurm.py"""
+    monkeypatch.syspath_prepend(ROOT / FOLDER)
+    import slurm
+
+    return slurm
+
+
+@pytest.mark.parametrize(("tasks", "words", "more"), [
+    (5, "HogWild", "--workers 4"),
+    (5, "HogWild --ps 3", "--workers 2"),
+    (5, "HogWild --workers 2", "--ps 3"),
+    (5, "HogWild --workers 2 --ps 1", ""),
+    (3, "HogWild --workers 2", ""),
+    (5, "In-Graph-Replication --workers 2", "--ps 2"),
+    (5, "Actor-Learner --workers 2", ""),  # has no ps
+    (5, "Distributed-Setup", ""),
+])  # fmt: skip
+def test_the_job_says_how_many_workers_or_ps(script, monkeypatch, tasks, words, more):
+    monkeypatch.setattr(script.job_steps, "slots", lambda: ["n1"] * tasks)
+    example, *flags = [*words.split(), "--results", "new"]
+    completed, nodes = script.complete(ROOT / example, flags)
+    assert completed == [*flags, *more.split()] and len(nodes) == tasks
+
+
+def test_nodes_with_different_versions(script, monkeypatch, capsys):
+    found = {node: {"versions": {"python": version}, "ports": [1]}
+             for node, version in (("n1", "3.11.7"), ("n2", "3.12.1"))}  # fmt: skip
+    said = {node: f"{json.dumps(what)}\n" for node, what in found.items()}
+    monkeypatch.setattr(script.job_steps, "on_each", lambda commands: said)
+    job = SimpleNamespace(slots=["n1", "n2"], scheme="HogWild", port=None)
+    with pytest.raises(SystemExit) as ended:
+        script.Job.addresses(job, {"ps": [Path("ps.py")], "worker": [Path("worker.py")]}, False)
+    assert ended.value.code == 2
+    different = "node n1 has python 3.11.7 and node n2 has 3.12.1: install the same"
+    assert_one_sentence(capsys.readouterr().err, different)
 
 
 def test_one_sentence_says_what_is_wrong(submit, cluster, tmp_path):

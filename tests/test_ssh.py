@@ -238,11 +238,63 @@ def test_one_sentence(start, cluster, hosts, words, said):
     assert_one_sentence(output, *said)
 
 
+def copied(to: Path, **scripts: str) -> Path:
+    copy = copy_example("HogWild", to, **scripts)
+    shutil.copytree(ROOT / "Several-Machines", copy / "Several-Machines")
+    return copy
+
+
+# A task that never ends.
+WAITS = 'import signal\nDEFAULTS = {"workers": 1, "ps": 1}\nsignal.pause()'
+
+
+def test_a_host_out_of_reach(start, cluster, tmp_path):
+    """A cable is cut until both sides have given up, which they do sooner here."""
+    copy = copied(tmp_path / "copy", ps=WAITS, worker=WAITS)
+    alive = '"ServerAliveInterval": 10,\n           "ServerAliveCountMax": 3'
+    for script, usual, now in (
+        ("remote.py", "SILENCE = 30", f"SILENCE = {seconds(4)}"),
+        ("connection.py", "BEAT = 5", "BEAT = 0.5"),
+        ("connection.py", alive, alive.replace("3", "1").replace("10", f"{int(seconds(1))}")),
+    ):
+        path = copy / "Several-Machines" / script
+        assert path.read_text().count(usual) == 1
+        path.write_text(path.read_text().replace(usual, now))
+    many = ["--max_restarts", 99]  # while the cable is cut
+    process = start("--at", copy, "HogWild", "--plain", *many, on="a,b", root=copy)
+    assert eventually(lambda: sorted(task_pids()) == ["ps 0", "worker 0"], 60)
+    with cluster.cut_off("b"):
+        assert eventually(lambda: not cluster.files("b"), 20)  # also kills the task
+        assert list(task_pids()) == ["ps 0"]
+    output, _ = process.communicate(timeout=seconds(60))
+    assert process.returncode == 2
+    *lines, last = output.splitlines()
+    assert "worker 0 was killed by SIGHUP: restarted (1 of 99)" in lines
+    assert re.fullmatch("error: .* was out of reach for so long that it removed its files of this "
+                        "run: start the run again", last)  # fmt: skip
+
+
+def test_versions_that_differ(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "Several-Machines")
+    from host import difference
+
+    usual = {"python": "3.11.7", "numpy": "2.4.6", "code": "1f"}
+
+    def said(**other: str) -> str:
+        found = {"this machine": usual, "host a": usual, "host b": usual | other}
+        return difference({name: {"versions": versions} for name, versions in found.items()})
+
+    assert said() == ""
+    both = "this machine and host b have different code: copy the same folder to both"
+    assert said(code="2e") == both
+    numpy = "this machine has numpy 2.4.6 and host b has 2.4.5: install the same version on all"
+    assert said(numpy="2.4.5") == f"{numpy} hosts"
+
+
 def test_errors_of_the_other_side(start, cluster, tmp_path):
     """Other code than here; then, in a copy that is the same everywhere, an error and a sentence of
     a script."""
-    copy = copy_example("HogWild", tmp_path / "copy")
-    shutil.copytree(ROOT / "Several-Machines", copy / "Several-Machines")
+    copy = copied(tmp_path / "copy")
     worker = copy / "HogWild" / "worker.py"
 
     def begins(line: str, **how) -> tuple[int, str]:
