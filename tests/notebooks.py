@@ -30,6 +30,19 @@ def code_hash(notebook: nbformat.NotebookNode) -> str:
     return hashlib.sha256(code.encode()).hexdigest()[:16]
 
 
+def joined(outputs: list) -> list:
+    """Makes one output of consecutive lines, which the kernel may send one by one: some viewers
+    show each as a paragraph of its own."""
+    found: list = []
+    for output in outputs:
+        last = found[-1] if found else {}
+        if output.output_type == "stream" == last.get("output_type") and output.name == last.name:
+            last.text += output.text
+        else:
+            found.append(output)
+    return found
+
+
 def cleaned(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """Returns the notebook without what differs between executions or machines."""
     language = {"name": "python", "pygments_lexer": "ipython3"}
@@ -38,6 +51,8 @@ def cleaned(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     for cell in notebook.cells:
         kept = {"tags": cell.metadata.get("tags"), "jupyter": cell.metadata.get("jupyter")}
         cell.metadata = {name: value for name, value in kept.items() if value}
+        if "outputs" in cell:
+            cell.outputs = joined(cell.outputs)
         for output in cell.get("outputs", []):
             about = output.get("metadata", {})
             for name in set(about) - {"image/png"}:  # what is to be seen

@@ -51,12 +51,12 @@ def _import_silently(cell: str) -> None:
     if re.search(r"\btensorflow\b|from common import|from common.training", cell):
         with _silent_core():
             importlib.import_module("common.cluster")
+        logging.getLogger("tensorflow").setLevel(logging.ERROR)  # its import sets another level
 
 
 for _name in ("http_proxy", "https_proxy"):  # gRPC uses a proxy even for localhost
     os.environ.pop(_name, None), os.environ.pop(_name.upper(), None)
 os.environ.pop("FORCE_COLOR", None)  # set by the kernel; tables should be plain text
-logging.getLogger("tensorflow").setLevel(logging.ERROR)
 if shell := get_ipython():
     shell.run_line_magic("matplotlib", "inline")  # for a reader's own figures, without `picture`
     _import_silently(shell.user_ns["In"][-1])  # this cell
