@@ -249,6 +249,21 @@ def test_the_tutorial_names_every_notebook_with_its_minutes():
         assert f"**Time needed:** {minutes} minutes" in said, name
 
 
+@pytest.mark.parametrize("path", [path for path in ALL if "Write-a-Scheme" not in path])
+def test_the_minutes_are_honest(path):
+    """200 words a minute, code and outputs included, and a minute and a half to run it. The
+    exercises are extra, and Write-a-Scheme is one."""
+    notebook, seen = read(path), []
+    for cell in notebook.cells:
+        if not cell.metadata.get("jupyter", {}).get("source_hidden"):
+            seen.append(re.sub(r"\]\(\S+\)", "]", cell.source))
+        for output in cell.get("outputs", []):
+            seen.append(output.get("text") or output.get("data", {}).get("text/markdown") or "")
+    takes = len(re.findall(r"\w+", " ".join(seen))) / 200 + 1.5
+    said = re.search(r"\*\*Time needed:\*\* (\d+) minutes", texts(notebook.cells))[1]
+    assert abs(int(said) - takes) < 4
+
+
 def others() -> list[str]:
     """Processes other than papermill, the kernel, the guards of process groups and the one that
     removes the kernel's temporary folder at the end."""
