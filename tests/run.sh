@@ -4,4 +4,4 @@
 # pytest and pytest-xdist, which runs two tests at a time; -n 0 runs one, and allows a debugger.
 here=$(CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../common/setup.sh"
-cd "$here/.." && exec "$PYTHON" -m pytest -n 2 --maxschedchunk 1 "$@"
+cd "$here/.." && exec "$PYTHON" -m pytest -n 2 --dist worksteal "$@"

@@ -23,7 +23,7 @@ ALL = [str(path) for path in notebooks.everything()]
 ALONE = [p for p in ALL if ROOT / p not in notebooks.SIDE_BY_SIDE.glob("*.ipynb")]
 # Parameters that save time. A straggler must be slow compared with this machine.
 SHORTER = {
-    "Recovery": {"between": 11},
+    "Recovery": {"between": 11, "saves": 20},
     "Graphs-and-Sessions": {"steps": 200},
     "When-Does-It-Pay": {"steps": 24},
     "Synchronous-and-Asynchronous": {

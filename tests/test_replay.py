@@ -122,7 +122,7 @@ def test_a_run_matches_its_formula(run, tmp_path, example):
         assert distance(flat(finished), replay(finished, parent)) > 10 * EXACT
 
 
-SEVERAL = ["DC-ASGD", "AEAMSGD --window 1", "SAGN --window 1"]
+SEVERAL = ["AEAMSGD --window 1", "SAGN --window 1"]
 
 
 @pytest.mark.slow("the same schemes again")

@@ -131,7 +131,7 @@ def test_a_default_run_with_its_own_loop(default_run, example):
 
 @pytest.mark.parametrize(
     ("dear", "link_mbit", "points", "share"),
-    [(0.001, None, 75, 0.1), (0.05, None, 10, 0.34), (0.005, 100, 13, 0.06)],
+    [(0.001, None, 75, 0.1), (0.05, None, 10, 0.34), (0.005, 100, 13, 0.07)],
 )
 def test_evaluations_are_evenly_spaced(monkeypatch, dear, link_mbit, points, share):
     """At most a third of a second of training, in which hooks see every fourth of 400 updates; each
