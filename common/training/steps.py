@@ -31,8 +31,8 @@ class Replica(NamedTuple):
         pulled_at = number if self.pulled_at is None else self.pulled_at
         with tf.device(place):
             computed = measure.noted("computed", self.sent[0] if self.sent else number)
-            before = graphs.needed([computed.op]) if computed is not None else set()
-            if computed is not None and before.isdisjoint(t.op for t in self.loss.op.inputs):
+            inputs = {tensor.op for tensor in self.loss.op.inputs}
+            if computed is not None and inputs.isdisjoint(graphs.needed([computed.op])):
                 # An elastic worker pushes before it computes.
                 computed = tf.maximum(computed, measure.now([self.loss]))
             here = [self.loss, measure.noted("arrived", pulled_at), computed]
