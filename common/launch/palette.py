@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import matplotlib
+import numpy as np
+
 STYLE = Path(__file__).with_name("style.mplstyle")
 
 PS = "#7b3fa0"  # the parameter server, and what it holds
@@ -17,3 +20,10 @@ _WORKERS = ("#1f77b4", "#2a9d6f", "#c8553d", "#8c6bb1", "#b08900", "#3aa7b5", "#
 
 def worker(index: int) -> str:
     return _WORKERS[index % len(_WORKERS)]
+
+
+def series(count: int) -> list[str]:
+    """Colours, dark to light, for what is no task and does not travel: the values of a flag, or
+    the schemes that a picture compares."""
+    shades = matplotlib.colormaps["viridis"](np.linspace(0.15, 0.78, count))
+    return [matplotlib.colors.to_hex(shade) for shade in shades]

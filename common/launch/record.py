@@ -109,7 +109,6 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict]) -> dict
     stretches = _stretches(every + updates, launches)
     seconds, sent = sum(last - first for first, last in stretches), _sent(folder, stretches)
     examples = sum(task["examples"] for task in workers)
-    staleness = Counter(event["staleness"] for event in every)
     final, mbit = evaluations[-1], flags.get("link_mbit")
     return {
         "scheme": scheme,
@@ -123,12 +122,7 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict]) -> dict
         "bytes_per_step": sent / len(every) if every and sent is not None else None,
         "link_use": sent * 8e-6 / seconds / mbit if mbit and seconds and sent is not None else None,
         **{name: value for name, value in final.items() if name not in ("time", "global_step")},
-        "staleness": {
-            "mean": sum(s * n for s, n in staleness.items()) / max(1, len(every)),
-            "max": max(staleness, default=0),
-            "theory": 0.0 if updates else _theory(events),
-            "histogram": {str(s): staleness[s] for s in sorted(staleness)},
-        },
+        "staleness": staleness(events) | ({"theory": 0.0} if updates else {}),
         "tasks": tasks,
         "versions": versions(),
     }
@@ -173,6 +167,17 @@ def _sent(folder: Path, stretches: list[tuple[float, float]]) -> float | None:
         return None
     times, counts = [[note[key] for note in notes] for key in ("time", "bytes")]
     return float(np.diff(np.interp(stretches, times, counts)).sum())
+
+
+def staleness(events: list[list[dict]]) -> dict:
+    """Mean, maximum and histogram of the staleness, and the mean that theory expects."""
+    counts = Counter(event["staleness"] for mine in events for event in mine)
+    return {
+        "mean": sum(s * n for s, n in counts.items()) / max(1, counts.total()),
+        "max": max(counts, default=0),
+        "theory": _theory(events),
+        "histogram": {str(s): counts[s] for s in sorted(counts)},
+    }
 
 
 def _theory(events: list[list[dict]]) -> float:

@@ -45,16 +45,17 @@ def learning(run: "Run") -> None:
 
 def timeline(run: "Run", cycles: int = 0) -> None:
     """Who does what, when? Draws `cycles` steps in the middle of the run."""
-    ps = run.summary["ps"]
-    _, axes = plt.subplots(figsize=(9, lanes.height(run.events, ps)), layout="constrained")
-    lanes.draw(axes, run.events, run.updates, ps, cycles)
-    picture(lanes.describe(run.events))
+    keeper, clocks = lanes.keeper(run.summary), lanes.clocks(run.folder)
+    size = 9, lanes.height(run.events, keeper, clocks)
+    _, axes = plt.subplots(figsize=size, layout="constrained")
+    lanes.draw(axes, run.events, run.updates, bool(keeper), cycles, keeper, clocks)
+    picture(lanes.describe(run.steady))
 
 
 def staleness(run: "Run") -> None:
     """How stale are the updates? Draws a histogram."""
     _, axes = plt.subplots(figsize=(6, 2.8), layout="constrained")
-    found = run.summary["staleness"]
+    found = run.staleness
     plots.staleness(axes, found)
     total = sum(found["histogram"].values())
     shares = [f"{s}: {n / total:.0%}" for s, n in found["histogram"].items()]
@@ -68,9 +69,9 @@ def staleness(run: "Run") -> None:
 def compare(runs: "dict[str, Run]") -> None:
     """Draws the training loss of several runs, over mini-batches and over seconds."""
     _, axes = plt.subplots(1, 2, figsize=(9, 3.2), sharey=True, layout="constrained")
-    for k, (label, run) in enumerate(runs.items()):
-        plots.losses(axes[0], run.events, "batches", palette.worker(k), label)
-        plots.losses(axes[1], run.events, "seconds", palette.worker(k), label)
+    for (label, run), colour in zip(runs.items(), palette.series(len(runs)), strict=True):
+        plots.losses(axes[0], run.events, "batches", colour, label)
+        plots.losses(axes[1], run.events, "seconds", colour, label)
     axes[1].set_ylabel("")
     axes[1].legend()
     took = [f"{label}: {run.summary['seconds']:.1f} s" for label, run in runs.items()]

@@ -27,6 +27,29 @@ class Run:
         self.updates: list[dict] = record.read_updates(folder, self.events)
 
     @property
+    def steady(self) -> list[list[dict]]:
+        """The events of each worker without the start of the run: without its first second, or its
+        first fifth if it is short."""
+        start = min(record.began(mine[0]) for mine in self.events if mine)
+        end = max(mine[-1]["time"] for mine in self.events if mine)
+        start += min(1.0, (end - start) / 5)
+        return [[e for e in mine if record.began(e) >= start] for mine in self.events]
+
+    @property
+    def staleness(self) -> dict:
+        """Mean, maximum, theory and histogram, without the start of the run."""
+        return record.staleness(self.steady)
+
+    @property
+    def speed(self) -> float:
+        """Examples per second, without the start of the run."""
+        steady = self.steady
+        share = sum(map(len, steady)) / sum(map(len, self.events))
+        first = min(record.began(mine[0]) for mine in steady if mine)
+        last = max(mine[-1]["time"] for mine in steady if mine)
+        return self.summary["examples"] * share / (last - first)
+
+    @property
     def parameters(self) -> list[np.ndarray]:
         """The final global parameters, in model order."""
         with np.load(self.folder / "parameters.npz") as file:
