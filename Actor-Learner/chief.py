@@ -17,7 +17,7 @@ the last 100 episodes reaches --target_return first.
 import math
 
 from common import cluster, fail, gates, models  # import first: quiet start-up
-from common.training import checkpoints, results
+from common.training import checkpoints, measure, results
 from common.training.events import Events, finish
 import tensorflow.compat.v1 as tf
 
@@ -79,12 +79,14 @@ with tf.device(task.device):
     with tf.control_dependencies([step]):
         latest = recent.assign(tf.concat([recent, batch["returns"]], axis=0)[-100:])
         count, recent_mean = global_step.read_value(), tf.reduce_mean(latest)
+        counted = measure.now([])
 
 # What the loop reads after each update, and (so_far) before the first one, even after a restart.
 tf.summary.scalar("return", recent_mean)
 update = {name: batch[name] for name in ("actor", "pulled_at", "times", "returns")}
 update |= {"loss": loss, "queued": queued, "examples": tf.size(returns_to_go)}
-update |= {"count": count, "mean": recent_mean, "summary": tf.summary.merge_all()}
+update |= {"count": count, "counted": counted, "mean": recent_mean}
+update |= {"summary": tf.summary.merge_all()}
 so_far = [global_step, tf.reduce_mean(recent)]
 close = queue.close(cancel_pending_enqueues=True)
 ready = gates.Gate("ready", task.device)
@@ -119,6 +121,7 @@ with tf.train.MonitoredTrainingSession(
         events[found["actor"]].note(
             made, float(found["loss"]), compute=play, pull=pull, pulled_at=int(found["pulled_at"]),
             time=began + pull + play,  # when the actor had finished
+            counted=float(found["counted"]),
             examples=int(found["examples"]), queued=int(found["queued"]),
             returns=found["returns"].tolist(), **{"return": float(found["returns"].mean())},
         )  # fmt: skip

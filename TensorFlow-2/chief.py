@@ -44,7 +44,7 @@ with strategy.scope():
     params = models.create(flags)
     global_step = tf.Variable(0, dtype=tf.int64, trainable=False)
 with tf.device(global_step.device):
-    reports = tf.queue.FIFOQueue(100_000, tf.float64, [[8]])  # one from each step
+    reports = tf.queue.FIFOQueue(100_000, tf.float64, [[10]])  # one from each step
 
 # 4. Worker k of n gets examples k, k + n, ...; the pipeline runs on the worker.
 train = data.load(flags, "train")
@@ -57,8 +57,8 @@ batches = iter(
 def one_step(batch):
     began = now(list(batch))
     with tf.device(global_step.device), tf.control_dependencies([began]):
-        pulled_at = global_step.read_value()  # just before w~ is read
-    with tf.control_dependencies([pulled_at]):
+        pulled_at, read = global_step.read_value(), now([])  # just before w~ is read
+    with tf.control_dependencies([pulled_at, read]):
         w = [tf.identity(p.read_value()) for p in params]  # pull: w <- w~
     pulled = now(w)
     with tf.control_dependencies([pulled]):
@@ -74,12 +74,14 @@ def one_step(batch):
         number = tf.raw_ops.ResourceCountUpTo(
             resource=global_step.handle, limit=tf.int64.max, T=tf.int64
         )
+        counted = now([number])
     updates = []
     for p, move in zip(params, arrived):
         with tf.device(p.device), tf.control_dependencies([number]):
             updates.append(p.assign_sub(move))
     # The worker, then the arguments of Record.note
     report = [this_worker(), number, loss, began, pulled, computed, now(updates), pulled_at]
+    report += [counted - read, counted]
     with tf.device(global_step.device):
         reports.enqueue(tf.stack([tf.cast(value, tf.float64) for value in report]))
 

@@ -76,7 +76,10 @@ class Record:
             if task.is_chief:
                 checkpoints.resumed(task, int(global_step.numpy()))
 
-    def note(self, replica, number, loss, began, pulled, computed, pushed, pulled_at=None) -> None:
+    def note(
+        self, replica, number, loss, began, pulled, computed, pushed,
+        pulled_at=None, out=None, counted=None,
+    ) -> None:  # fmt: skip
         """Records a step.
 
         Args:
@@ -85,12 +88,14 @@ class Record:
             loss: of its mini-batch.
             began, pulled, computed, pushed: the times, in seconds since 1970.
             pulled_at: the number of updates at the pull; default: `number`.
+            out, counted: by the clock of the ps, the seconds from pull to push, and when it counted
+                the update.
         """
         number = int(number)
         pulled_at = number if pulled_at is None else int(pulled_at)
         self._events[replica].note(
             number + 1, float(loss), computed - pulled, pulled - began, pushed - computed,
-            pulled_at=pulled_at, time=pushed,
+            pulled_at=pulled_at, time=pushed, out=out, counted=counted,
         )  # fmt: skip
         if math.isnan(loss):
             results.diverged(self._task, f"the loss of worker {replica}")

@@ -135,6 +135,7 @@ def test_updates_match_numpy_and_results_match_the_contract(run, tmp_path):
         assert event["staleness"] == event["global_step"] - 1 - event["pulled_at"] >= 0
         assert 0 <= event["queued"] <= finished.summary["flags"]["capacity"]
         assert event["pull"] > 0 and event["compute"] > 0
+        assert event["counted"] > event["time"]  # the learner updates after the actor has played
     assert min(len(finished.events(k)) for k in (0, 1)) > 5
 
     summary = finished.summary

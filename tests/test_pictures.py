@@ -1,9 +1,11 @@
 """The pictures: what they draw is what was measured."""
 
+import json
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgba
 
 from common.launch import palette, plots, record, timeline
 from common.teach import draw
@@ -74,6 +76,53 @@ def test_an_update_of_several_workers_has_all_their_colours(axes):
     timeline.draw(axes, EVENTS, updates, cycles=10)
     at = marks(axes, palette.worker(0))
     assert len(at) == 1 and at == marks(axes, palette.worker(1))
+
+
+def arrows(axes, colour: str) -> list[tuple[float, float]]:
+    """Start and end of the arrows of one colour, in milliseconds."""
+    found = [a for a in axes.texts if a.arrow_patch.get_edgecolor() == to_rgba(colour)]
+    return sorted((arrow.xyann[0], arrow.xy[0]) for arrow in found)
+
+
+def test_arrows_go_from_the_read_to_the_worker_and_from_there_to_the_update(axes):
+    timeline.draw(axes, EVENTS, record.read_updates("nowhere", EVENTS), cycles=4)
+    pulled, pushed = arrows(axes, palette.PULL), arrows(axes, palette.PUSH)
+    assert len(pulled) >= 6 and len(pushed) >= 6
+    assert [end - start for start, end in pulled] == pytest.approx([2] * len(pulled))  # read at 1
+    assert [end - start for start, end in pushed] == pytest.approx([1] * len(pushed))  # sent at 7
+    names = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert names[-3:] == ["update by worker 0", "from ps", "to ps"]
+
+
+def test_a_synchronous_pull_begins_at_the_update_that_it_waited_for(axes):
+    events = [[e | {"out": None, "counted": None} for e in EVENTS[0]]]
+    updates = [{"time": e["counted"] + 0.0035, "number": e["global_step"], "workers": [0]}
+               for e in EVENTS[0]]  # fmt: skip
+    events = [[e | {"pulled_at": e["global_step"] - 2} for e in events[0]]]
+    timeline.draw(axes, events, updates, cycles=4)
+    pulled = arrows(axes, palette.PULL)  # the update is 1.5 ms after the step's begin
+    assert pulled and [end - start for start, end in pulled] == pytest.approx([1.5] * len(pulled))
+
+
+def test_the_chief_has_a_lane_if_it_keeps_the_parameters(axes):
+    assert timeline.keeper({"tasks": [{"job": "chief"}, {"job": "worker"}]}) == "chief"
+    assert timeline.keeper({"tasks": [{"job": "chief"}, {"job": "ps"}]}) == "ps"
+    assert timeline.keeper({"tasks": [{"job": "worker"}]}) == ""
+    timeline.draw(axes, EVENTS, record.read_updates("nowhere", EVENTS), keeper="chief")
+    assert axes.get_yticklabels()[0].get_text() == "chief"
+
+
+def test_workers_that_share_a_step_have_lanes_of_their_own(axes, tmp_path):
+    line = [["forward", 0, 0, 0.153, 0.154], ["forward", 1, 0, 0.155, 0.156]]
+    (tmp_path / "clocks.jsonl").write_text(json.dumps(line) + "\n")
+    clocks = timeline.clocks(tmp_path)
+    assert clocks == {0: [(0.153, 0.154)], 1: [(0.155, 0.156)]}
+    timeline.draw(axes, [EVENTS[0], []], [], computing=clocks, cycles=20)
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["worker 0", "worker 1"]
+    bars = coloured(axes, palette.COMPUTE)
+    assert [bar.get_width() for bar in bars] == pytest.approx([1, 1])
+    assert bars[1].get_x() - bars[0].get_x() == pytest.approx(2)
+    assert timeline.shares([], clocks[1])["compute"] == 1
 
 
 def test_without_a_ps_there_is_no_lane_for_it(axes):

@@ -73,6 +73,11 @@ def test_parameter_server_is_hogwild_and_another_strategy_continues(run, tmp_pat
     scheme = HogWild(finished.summary["flags"], 0)
     measured, explained = flat(finished), replayed(finished, scheme)
     events = [(e["global_step"], k) for k in range(3) for e in finished.events(k)]
+    for event in (event for k in range(3) for event in finished.events(k)):
+        read = event["counted"] - event["out"]  # by the clock of the ps, here the same
+        began = event["time"] - event["pull"] - event["compute"] - event["push"]
+        arrived, sent = began + event["pull"], began + event["pull"] + event["compute"]
+        assert began - 1e-3 < read < arrived + 1e-3 and sent - 1e-3 < event["counted"]
     fresh = np.zeros(650)  # as if no update were stale
     for _, k in sorted(events):
         fresh = scheme.update(fresh, scheme.push(k, fresh), 0, fresh)

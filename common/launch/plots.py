@@ -33,17 +33,18 @@ def curves(folder: Path, summary: dict) -> None:
     evaluations = record.read_evaluations(folder)
     updates = record.read_updates(folder, events)
     with plt.style.context(palette.STYLE):
-        lanes = timeline.height(events, summary["ps"])
+        keeper, clocks = timeline.keeper(summary), timeline.clocks(folder)
+        lanes = timeline.height(events, keeper, clocks)
         figure = plt.figure(figsize=(10, 3.4 + lanes), layout="constrained")
         top, bottom = figure.add_gridspec(2, 1, height_ratios=[3.2, lanes])
-        *first, last = (
-            figure.add_subplot(part) for part in top.subgridspec(1, 3 if evaluations else 1)
-        )
-        if evaluations:
+        panels = min(3, 1 + len(evaluations))  # one evaluation, at the end, makes no curve
+        *first, last = map(figure.add_subplot, top.subgridspec(1, panels))
+        if first:
             learning(first[0], events)
+        if first[1:]:
             accuracy(first[1], events, evaluations)
-        apart(last, summary, events)
-        timeline.draw(figure.add_subplot(bottom), events, updates, summary["ps"])
+        apart(last, summary, events, clocks)
+        timeline.draw(figure.add_subplot(bottom), events, updates, bool(keeper), 0, keeper, clocks)
         figure.suptitle(title(summary), fontweight="bold")
         figure.get_layout_engine().execute(figure)  # a second layout knows the ticks
         results.write(folder / "curves.png", lambda file: figure.savefig(file, format="png"))
@@ -59,7 +60,7 @@ def title(summary: dict) -> str:
     return text
 
 
-def apart(axes, summary: dict, events: list[list[dict]]) -> None:
+def apart(axes, summary: dict, events: list[list[dict]], clocks: dict | None = None) -> None:
     """How stale the updates are; if none is stale, whose gradients came too late; if none did,
     where the time goes."""
     tasks = [task for task in summary["tasks"] if task["job"] == "worker"]
@@ -68,7 +69,7 @@ def apart(axes, summary: dict, events: list[list[dict]]) -> None:
     elif any(task.get("dropped") for task in tasks):
         contributions(axes, summary["tasks"])
     else:
-        shares(axes, events)
+        shares(axes, events, clocks or {})
 
 
 def _seconds(axes, events: list[list[dict]]) -> None:
@@ -117,7 +118,7 @@ def learning(axes, events: list[list[dict]], time: bool = True) -> None:
     axes.set_ylim(bottom=0)
     if time:
         _seconds(axes, events)
-    axes.legend(loc="upper right" if what == "loss" else "upper left")
+    axes.legend(**BELOW, ncols=4, columnspacing=1, handlelength=1.2)
 
 
 def accuracy(axes, events: list[list[dict]], evaluations: list[dict], time: bool = True) -> None:
@@ -164,11 +165,11 @@ def staleness(axes, measured: dict) -> None:
     axes.set(title="How stale are the updates?", xlabel="updates by others, from pull to push")
 
 
-def shares(axes, events: list[list[dict]]) -> None:
+def shares(axes, events: list[list[dict]], clocks: dict) -> None:
     """Draws where each worker's time goes: pull, compute, push, wait."""
-    rows = [k for k, mine in enumerate(events) if mine]
+    rows = [k for k, mine in enumerate(events) if mine or k in clocks]
     for row, k in enumerate(rows):
-        left, parts = 0.0, timeline.shares(events[k])
+        left, parts = 0.0, timeline.shares(events[k], clocks.get(k, ()))
         for name, share in parts.items():
             axes.barh(row, 100 * share, left=left, height=0.6, color=palette.PHASES[name],
                       label=name if row == 0 else None)  # fmt: skip

@@ -1,5 +1,9 @@
 """Draws who does what, when: a lane for the ps and one for each worker."""
 
+from collections import defaultdict
+from collections.abc import Collection
+from pathlib import Path
+
 import numpy as np
 from matplotlib.patches import Patch
 
@@ -8,9 +12,29 @@ from common.launch import palette, record
 ARROWS = 16  # more would hide the lanes
 
 
-def height(events: list[list[dict]], ps: int) -> float:
+def height(events: list[list[dict]], keeper: str = "ps", computing: Collection[int] = ()) -> float:
     """The inches that the picture needs, legend included."""
-    return 1.05 + 0.42 * (sum(map(bool, events)) + bool(ps))
+    return 1.05 + 0.42 * (len(_rows(events, computing)) + bool(keeper))
+
+
+def _rows(events: list[list[dict]], computing: Collection[int]) -> list[int]:
+    """The workers that have a lane."""
+    return [k for k, mine in enumerate(events) if mine or k in computing]
+
+
+def keeper(summary: dict) -> str:
+    """The task that keeps the parameters: `ps`, or a `chief` without one, as in Actor-Learner."""
+    jobs = {task["job"] for task in summary["tasks"]}
+    return next((job for job in ("ps", "chief") if job in jobs), "")
+
+
+def clocks(folder: Path) -> dict[int, list[tuple[float, float]]]:
+    """When each worker computed, if the workers share each step (`clocks.jsonl`)."""
+    found = defaultdict(list)
+    for step in record.Tail(folder / "clocks.jsonl").read():
+        for _, worker, _, begin, end in step:
+            found[worker].append((begin, end))
+    return found
 
 
 def stretch(events: list[dict], cycles: int) -> tuple[float, float]:
@@ -26,15 +50,27 @@ def stretch(events: list[dict], cycles: int) -> tuple[float, float]:
     return starts[k], lengths[k]
 
 
-def shares(events: list[dict]) -> dict[str, float]:
-    """The share of a worker's time in each phase, from its first step to its last."""
-    whole = events[-1]["time"] - record.began(events[0])
+def shares(events: list[dict], computing: list[tuple[float, float]] = ()) -> dict[str, float]:
+    """The share of a worker's time in each phase, from its first step to its last. `computing`: see
+    `clocks`; a worker may have nothing else."""
+    begin = record.began(events[0]) if events else computing[0][0]
+    whole = (events[-1]["time"] if events else computing[-1][1]) - begin
     parts = {name: sum(e[name] for e in events) for name in ("pull", "compute", "push")}
+    if computing:
+        parts["compute"] = sum(end - begin for begin, end in computing)
     parts["wait"] = max(0.0, whole - sum(parts.values()))
     return {name: part / (whole or 1) for name, part in parts.items()}
 
 
-def draw(axes, events: list[list[dict]], updates: list[dict], ps: int = 1, cycles: int = 0) -> None:
+def draw(
+    axes,
+    events: list[list[dict]],
+    updates: list[dict],
+    ps: int = 1,
+    cycles: int = 0,
+    keeper: str = "ps",
+    computing: dict[int, list[tuple[float, float]]] | None = None,
+) -> str:
     """Draws a few steps in the middle of the run: each worker's pull, compute, push and wait, and
     each update on the ps in the colour of the worker (or workers) that pushed it.
 
@@ -44,16 +80,23 @@ def draw(axes, events: list[list[dict]], updates: list[dict], ps: int = 1, cycle
         updates: `time` and `workers` of each; see `record.read_updates`.
         ps: how many there are; none has a lane of its own.
         cycles: steps of the first worker that fit in; default: so that the arrows stay few.
+        keeper: the name of the task that makes the updates, if it is no ps.
+        computing: see `clocks`; without the waits for others that the events contain.
+
+    Returns:
+        The unit of the axis.
     """
-    rows = [k for k, mine in enumerate(events) if mine]
-    if not rows:
-        return
-    ps = ps if updates else 0  # unknown: the loop does not ask the ps for its clock
-    first = 1 if ps else 0
-    origin, length = stretch(events[rows[0]], cycles or max(2, round(8 / len(rows))))
+    computing = computing or {}
+    rows = _rows(events, computing)
+    if not any(events):
+        return ""
+    names = [keeper] if ps and updates else []  # no updates: nobody asked the ps for its clock
+    first = len(names)
+    origin, length = stretch(next(filter(None, events)), cycles or max(2, round(8 / len(rows))))
     scale, unit = (1, "seconds") if length > 2 else (1e3, "milliseconds")
     within = [u for u in updates if 0 <= u["time"] - origin <= length]
-    arrows = bool(ps) and sum(len(u["workers"]) for u in within) <= ARROWS
+    made = {u["number"]: u["time"] for u in updates}
+    arrows = first and sum(len(u["workers"]) for u in within) <= ARROWS
     for row, worker in enumerate(rows, first):
         axes.barh(row, scale * length, left=0, height=0.5, color=palette.WAIT)
         for e in events[worker]:
@@ -62,17 +105,26 @@ def draw(axes, events: list[list[dict]], updates: list[dict], ps: int = 1, cycle
                 continue
             axes.plot([scale * at] * 2, [row - 0.32, row + 0.32], color=palette.INK, lw=1)
             for name in ("pull", "compute", "push"):
-                axes.barh(row, scale * e[name], left=scale * at, height=0.5,
-                          color=palette.PHASES[name])  # fmt: skip
+                if name != "compute" or worker not in computing:
+                    axes.barh(row, scale * e[name], left=scale * at, height=0.5,
+                              color=palette.PHASES[name])  # fmt: skip
                 at += e[name]
-            if arrows and e.get("counted") and e["pull"]:
-                read, got = e["counted"] - e["out"], record.began(e) + e["pull"]
+            if arrows and e["pull"]:
+                # A synchronous worker reads once the update is made that it has waited for.
+                known = e.get("out") is not None
+                after = max(record.began(e), made.get(e["pulled_at"], 0))
+                read = e["counted"] - e["out"] if known else after
+                got = record.began(e) + e["pull"]
                 start, end = (read - origin, 0.1), (got - origin, row - 0.25)
                 if start[0] >= 0 and end[0] <= length:
                     _arrow(axes, scale, start, end, palette.PULL)
-    if ps:
+        for begin, end in computing.get(worker, ()):
+            if -length < begin - origin < length:
+                axes.barh(row, scale * (end - begin), left=scale * (begin - origin), height=0.5,
+                          color=palette.COMPUTE)  # fmt: skip
+    if first:
         axes.barh(0, scale * length, left=0, height=0.16, color=palette.PS, alpha=0.35)
-    for update in within if ps else ():
+    for update in within if first else ():
         at, share = update["time"] - origin, 0.56 / max(1, len(update["workers"]))
         for k, worker in enumerate(update["workers"]):
             low = -0.28 + k * share
@@ -84,7 +136,10 @@ def draw(axes, events: list[list[dict]], updates: list[dict], ps: int = 1, cycle
                 # An elastic push does not wait for the local steps: it may arrive before they end.
                 start = (min(sent, at), rows.index(worker) + first - 0.25)
                 _arrow(axes, scale, start, (at, 0.28), palette.PUSH)
-    _label(axes, rows, first, scale * length, unit)
+    _label(axes, rows, names, scale * length)
+    axes.set_title(f"Who does what, when? A few steps in the middle of the run, in {unit}")
+    _legend(axes, "".join(names), rows[0], arrows)
+    return unit
 
 
 def _arrow(axes, scale: float, start: tuple, end: tuple, colour: str) -> None:
@@ -93,31 +148,38 @@ def _arrow(axes, scale: float, start: tuple, end: tuple, colour: str) -> None:
                               "lw": 1, "shrinkA": 0, "shrinkB": 0})  # fmt: skip
 
 
-def _label(axes, rows: list[int], first: int, length: float, unit: str) -> None:
-    names = ["ps"] * first + [f"worker {k}" for k in rows]
+def _label(axes, rows: list[int], names: list[str], length: float) -> None:
+    colours = [palette.PS] * len(names) + [palette.worker(k) for k in rows]
+    names = names + [f"worker {k}" for k in rows]
     axes.set_yticks(range(len(names)), names)
-    colours = [palette.PS] * first + [palette.worker(k) for k in rows]
     for text, colour in zip(axes.get_yticklabels(), colours):
         text.set(color=colour, fontweight="bold")
     axes.set(xlim=(0, length), ylim=(len(names) - 0.5, -0.55))
-    axes.set_xlabel(unit, loc="right")
-    axes.set_title("Who does what, when? A few steps in the middle of the run")
     axes.grid(False, axis="y")
+
+
+def _legend(axes, keeper: str, worker: int, arrows: bool) -> None:
+    """`worker`: one of those that have a lane. Without a `keeper`, there are no updates."""
     handles = [Patch(color=colour, label=name) for name, colour in palette.PHASES.items()]
     mark = {"marker": "|", "ls": "", "ms": 11}
     handles += axes.plot([], [], color=palette.INK, label="a step begins", **mark)
-    if first:
-        handles += axes.plot([], [], color=palette.worker(rows[0]), mew=3.5,
-                             label="update, in its worker's colour", **mark)  # fmt: skip
-    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(0, -0.4 / len(names)),
-                ncols=6, columnspacing=1.2, handlelength=1.2)  # fmt: skip
+    if keeper:
+        handles += axes.plot([], [], color=palette.worker(worker), mew=3.5,
+                             label=f"update by worker {worker}", **mark)  # fmt: skip
+    mark = {"marker": r"$\rightarrow$", "ls": "", "ms": 12}
+    if arrows:
+        handles += axes.plot([], [], color=palette.PULL, label=f"from {keeper}", **mark)
+        handles += axes.plot([], [], color=palette.PUSH, label=f"to {keeper}", **mark)
+    lanes = len(axes.get_yticks())
+    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(0, -0.4 / lanes), ncols=8,
+                columnspacing=1.2, handlelength=1.2)  # fmt: skip
 
 
-def describe(events: list[list[dict]]) -> str:
+def describe(events: list[list[dict]], computing: dict | None = None) -> str:
     """What the picture shows, in words."""
-    said = []
-    for k, mine in enumerate(events):
-        if mine:
-            parts = [f"{name} {share:.0%}" for name, share in shares(mine).items() if share > 0.004]
-            said.append(f"worker {k}: {', '.join(parts)}")
-    return f"Timeline of a few steps. Shares of the whole run: {'; '.join(said)}"
+    said, computing = [], computing or {}
+    for k in _rows(events, computing):
+        found = shares(events[k], computing.get(k, ()))
+        parts = [f"{name} {share:.0%}" for name, share in found.items() if share > 0.004]
+        said.append(f"worker {k}: {', '.join(parts)}")
+    return f"Timeline of a few steps. Shares of all steps: {'; '.join(said)}"
