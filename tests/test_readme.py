@@ -63,6 +63,12 @@ def test_links_and_paths_exist(readme):
 
 
 @pytest.mark.parametrize("readme", READMES)
+def test_every_picture_is_described(readme):
+    for said in re.findall(r"!\[([^\]]*)\]\(", text(readme)):
+        assert len(said.split()) >= 12, said
+
+
+@pytest.mark.parametrize("readme", READMES)
 def test_flags_exist(readme):
     scripts = [main_script(folder) for folder in EXAMPLES if folder != SIMULATED]
     known = "".join(flags.parser(example_of(s)[0]).format_help() for s in scripts)
