@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 def png(figure) -> bytes:
     """Returns the figure as a PNG, and closes it."""
     file = io.BytesIO()
+    if layout := figure.get_layout_engine():
+        layout.execute(figure)  # a second layout knows the ticks
     figure.savefig(file, format="png")
     plt.close(figure)
     return file.getvalue()
