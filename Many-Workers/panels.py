@@ -37,5 +37,5 @@ def lanes(axes, journal: Journal) -> None:
     events = [list(mine) for mine in journal.recent[:SHOWN]]
     updates = [{"time": e["counted"], "number": e["global_step"], "workers": [k]}
                for k, mine in enumerate(events) for e in mine]  # fmt: skip
-    unit = timeline.draw(axes, events, updates, 1, 3)
+    unit = timeline.draw(axes, events, updates, 3)
     axes.set_title(f"Who does what, when? The first workers, in {unit}", fontsize=10)

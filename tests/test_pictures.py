@@ -126,7 +126,7 @@ def test_workers_that_share_a_step_have_lanes_of_their_own(axes, tmp_path):
 
 
 def test_without_a_ps_there_is_no_lane_for_it(axes):
-    timeline.draw(axes, EVENTS[:1], [], ps=0)
+    timeline.draw(axes, EVENTS[:1], record.read_updates("nowhere", EVENTS), keeper="")
     assert [text.get_text() for text in axes.get_yticklabels()] == ["worker 0"]
 
 

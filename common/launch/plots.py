@@ -44,7 +44,7 @@ def curves(folder: Path, summary: dict) -> None:
         if first[1:]:
             accuracy(first[1], events, evaluations)
         apart(last, summary, events, clocks)
-        timeline.draw(figure.add_subplot(bottom), events, updates, bool(keeper), 0, keeper, clocks)
+        timeline.draw(figure.add_subplot(bottom), events, updates, 0, keeper, clocks)
         figure.suptitle(title(summary), fontweight="bold")
         figure.get_layout_engine().execute(figure)  # a second layout knows the ticks
         results.write(folder / "curves.png", lambda file: figure.savefig(file, format="png"))
@@ -118,7 +118,8 @@ def learning(axes, events: list[list[dict]], time: bool = True) -> None:
     axes.set_ylim(bottom=0)
     if time:
         _seconds(axes, events)
-    axes.legend(**BELOW, ncols=4, columnspacing=1, handlelength=1.2)
+    if sum(map(bool, events)) > 1:
+        axes.legend(**BELOW, ncols=4, columnspacing=1, handlelength=1.2)
 
 
 def accuracy(axes, events: list[list[dict]], evaluations: list[dict], time: bool = True) -> None:
@@ -167,7 +168,7 @@ def staleness(axes, measured: dict) -> None:
 
 def shares(axes, events: list[list[dict]], clocks: dict) -> None:
     """Draws where each worker's time goes: pull, compute, push, wait."""
-    rows = [k for k, mine in enumerate(events) if mine or k in clocks]
+    rows = timeline.lanes(events, clocks)
     for row, k in enumerate(rows):
         left, parts = 0.0, timeline.shares(events[k], clocks.get(k, ()))
         for name, share in parts.items():

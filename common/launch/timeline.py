@@ -14,10 +14,10 @@ ARROWS = 16  # more would hide the lanes
 
 def height(events: list[list[dict]], keeper: str = "ps", computing: Collection[int] = ()) -> float:
     """The inches that the picture needs, legend included."""
-    return 1.05 + 0.42 * (len(_rows(events, computing)) + bool(keeper))
+    return 1.05 + 0.42 * (len(lanes(events, computing)) + bool(keeper))
 
 
-def _rows(events: list[list[dict]], computing: Collection[int]) -> list[int]:
+def lanes(events: list[list[dict]], computing: Collection[int]) -> list[int]:
     """The workers that have a lane."""
     return [k for k, mine in enumerate(events) if mine or k in computing]
 
@@ -57,7 +57,7 @@ def shares(events: list[dict], computing: list[tuple[float, float]] = ()) -> dic
     whole = (events[-1]["time"] if events else computing[-1][1]) - begin
     parts = {name: sum(e[name] for e in events) for name in ("pull", "compute", "push")}
     if computing:
-        parts["compute"] = sum(end - begin for begin, end in computing)
+        parts["compute"] = sum(end - start for start, end in computing if start >= begin)
     parts["wait"] = max(0.0, whole - sum(parts.values()))
     return {name: part / (whole or 1) for name, part in parts.items()}
 
@@ -66,7 +66,6 @@ def draw(
     axes,
     events: list[list[dict]],
     updates: list[dict],
-    ps: int = 1,
     cycles: int = 0,
     keeper: str = "ps",
     computing: dict[int, list[tuple[float, float]]] | None = None,
@@ -78,19 +77,18 @@ def draw(
         axes: where.
         events: of each worker; one without events gets no lane.
         updates: `time` and `workers` of each; see `record.read_updates`.
-        ps: how many there are; none has a lane of its own.
         cycles: steps of the first worker that fit in; default: so that the arrows stay few.
-        keeper: the name of the task that makes the updates, if it is no ps.
+        keeper: the task that makes the updates; "": there is none, and no lane for it.
         computing: see `clocks`; without the waits for others that the events contain.
 
     Returns:
         The unit of the axis.
     """
     computing = computing or {}
-    rows = _rows(events, computing)
+    rows = lanes(events, computing)
     if not any(events):
         return ""
-    names = [keeper] if ps and updates else []  # no updates: nobody asked the ps for its clock
+    names = [keeper] if keeper and updates else []  # no updates: nobody asked for its clock
     first = len(names)
     origin, length = stretch(next(filter(None, events)), cycles or max(2, round(8 / len(rows))))
     scale, unit = (1, "seconds") if length > 2 else (1e3, "milliseconds")
@@ -170,15 +168,15 @@ def _legend(axes, keeper: str, worker: int, arrows: bool) -> None:
     if arrows:
         handles += axes.plot([], [], color=palette.PULL, label=f"from {keeper}", **mark)
         handles += axes.plot([], [], color=palette.PUSH, label=f"to {keeper}", **mark)
-    lanes = len(axes.get_yticks())
-    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(0, -0.4 / lanes), ncols=8,
+    count = len(axes.get_yticks())
+    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(0, -0.4 / count), ncols=8,
                 columnspacing=1.2, handlelength=1.2)  # fmt: skip
 
 
 def describe(events: list[list[dict]], computing: dict | None = None) -> str:
     """What the picture shows, in words."""
     said, computing = [], computing or {}
-    for k in _rows(events, computing):
+    for k in lanes(events, computing):
         found = shares(events[k], computing.get(k, ()))
         parts = [f"{name} {share:.0%}" for name, share in found.items() if share > 0.004]
         said.append(f"worker {k}: {', '.join(parts)}")

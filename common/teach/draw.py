@@ -50,8 +50,8 @@ def timeline(run: "Run", cycles: int = 0) -> None:
     keeper, clocks = lanes.keeper(run.summary), lanes.clocks(run.folder)
     size = 9, lanes.height(run.events, keeper, clocks)
     _, axes = plt.subplots(figsize=size, layout="constrained")
-    lanes.draw(axes, run.events, run.updates, bool(keeper), cycles, keeper, clocks)
-    picture(lanes.describe(run.steady))
+    lanes.draw(axes, run.events, run.updates, cycles, keeper, clocks)
+    picture(lanes.describe(run.steady, clocks))
 
 
 def staleness(run: "Run") -> None:
