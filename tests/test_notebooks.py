@@ -38,7 +38,7 @@ SHORTER = {
         "target": 60.0,
         "episodes": 4,
         "updates": 60,
-        "slow_updates": 30,
+        "slow_updates": 200,
         "crowded": 3,
     },
     "AGN": {"batches": 480, "hidden": 500, "seeds": 1},
