@@ -127,8 +127,8 @@ def simulate(options, problem=None, make_cluster=Cluster, report=None) -> tuple[
     cluster = make_cluster(options, scheme, w, options.parameters or problem.size, journal)
     with np.errstate(all="ignore"):  # a diverging run overflows
         cluster.run(getattr(workers, scheme.worker))
-    if problem.size:
-        journal.evaluate(cluster.w, cluster.updates, journal.time, journal.time)
+        if problem.size:
+            journal.evaluate(cluster.w, cluster.updates, journal.time, journal.time)
     return cluster, journal
 
 

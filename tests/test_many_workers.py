@@ -387,6 +387,15 @@ def test_a_rate_that_diverges_is_one_clear_sentence(tmp_path):
     assert not where.exists()
 
 
+@pytest.mark.filterwarnings("error")
+def test_huge_parameters_are_evaluated_without_a_warning():
+    options = simulate.options(steps=1)
+    problem = learning.Problem(options)
+    problem.initial = lambda: np.full(problem.size, 1e30, np.float32)
+    problem.gradient = lambda k, w: np.zeros_like(w)
+    simulate.simulate(options, problem=problem)
+
+
 def test_a_used_results_folder_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("precious")
     done = command("--results", tmp_path)
