@@ -35,7 +35,8 @@ class Sparse(Nothing):
     """Logistic regression on examples with few features, as in the paper on HogWild!. One has
     `present` of the `features`, drawn with replacement; one drawn twice has the value 2, the others
     1. A gradient changes only their weights.
-    Worker k draws one example per step.
+    Worker k draws one example per step. `errors`: the error after every 500 gradients in the second
+    half of the run.
 
     Args:
         flags: the command line.
@@ -50,12 +51,16 @@ class Sparse(Nothing):
         truth = random.normal(size=features)
         self.y = np.where(truth[self.x].sum(axis=1) > 0, 1.0, -1.0)
         self.drawn = [np.random.default_rng([flags.seed, k]) for k in range(flags.workers)]
+        self.steps, self.made, self.errors = flags.steps, 0, []
 
     def initial(self) -> np.ndarray:
         return np.zeros(self.features)
 
     def gradient(self, k: int, w: np.ndarray) -> np.ndarray:
         """Of log(1 + exp(-y w x)), for one example."""
+        self.made += 1
+        if self.made % 500 == 0 and self.made > self.steps / 2:
+            self.errors.append(self.error(w))
         i = self.drawn[k].integers(len(self.y))
         found = np.zeros(self.features)
         slope = -self.y[i] / (1 + np.exp(self.y[i] * w[self.x[i]].sum()))
