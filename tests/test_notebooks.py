@@ -48,7 +48,7 @@ SHORTER = {
     "Non-Distributed-Setup": {"steps": 200},
     "Distributed-Setup": {"steps": 60},
     "DOWNPOUR-Easy": {"workers": 3, "batch": 8},
-    "DOWNPOUR": {"steps": 150, "seeds": 1},
+    "DOWNPOUR": {"steps": 150, "hidden": 500, "seeds": 1},
     "Dynamic-SGD": {"steps": 45, "seeds": 1},
     "AEASGD": {"batches": 1000, "exchanges": 16},
     "AEAMSGD": {"exchanges": 16},
