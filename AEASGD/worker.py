@@ -27,7 +27,9 @@ tf.disable_eager_execution()  # use graphs and sessions; the main README says wh
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 
-# 2. This task's server: the tasks talk to each other through their servers.
+# 2. This task's server: the tasks talk to each other through their servers. It gets another thread:
+# with only one, a push may wait until the local steps are done.
+task.config.inter_op_parallelism_threads += 1
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
 # 3. Parameters w~ and global_step, which counts their updates: on the ps, shared by all workers.

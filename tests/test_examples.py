@@ -149,6 +149,15 @@ def test_a_straggler_is_slow_and_its_gradients_are_stale(run):
     assert finished.summary["global_step"] < 20000
 
 
+@pytest.mark.slow("600 exchanges each")
+@pytest.mark.parametrize("example", ("AEASGD", "AEAMSGD"))
+def test_an_elastic_push_does_not_wait_for_the_local_steps(run, example):
+    """With one thread, some hundred exchanges pass before pushes begin to wait."""
+    finished = run(example, "--model", "cnn", "--batch_size", 64, "--steps", 600)
+    later = [e for k in (0, 1) for e in finished.events(k)[150:]]
+    assert np.mean([e["out"] > e["compute"] for e in later]) < 0.25
+
+
 @pytest.mark.slow("a separate run")
 def test_npz_and_cnn(run, tmp_path):
     rng = np.random.default_rng(0)
