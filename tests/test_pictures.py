@@ -91,7 +91,7 @@ def test_arrows_go_from_the_read_to_the_worker_and_from_there_to_the_update(axes
     assert [end - start for start, end in pulled] == pytest.approx([2] * len(pulled))  # read at 1
     assert [end - start for start, end in pushed] == pytest.approx([1] * len(pushed))  # sent at 7
     names = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert names[-3:] == ["update by worker 0", "from ps", "to ps"]
+    assert names[-3:] == ["update (colour: worker)", "from ps", "to ps"]
 
 
 def test_a_synchronous_pull_begins_at_the_update_that_it_waited_for(axes):

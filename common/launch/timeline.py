@@ -5,6 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
+from matplotlib.legend_handler import HandlerTuple
 from matplotlib.patches import Patch
 
 from common.launch import palette, record
@@ -135,8 +136,10 @@ def draw(
                 start = (min(sent, at), rows.index(worker) + first - 0.25)
                 _arrow(axes, scale, start, (at, 0.28), palette.PUSH)
     _label(axes, rows, names, scale * length)
-    axes.set_title(f"Who does what, when? A few steps in the middle of the run, in {unit}")
-    _legend(axes, "".join(names), rows[0], arrows)
+    some = f"of {len(rows)} of the {len(events)} workers" if len(rows) < len(events) else ""
+    where = some or "in the middle of the run"
+    axes.set_title(f"Who does what, when? A few steps {where}, in {unit}")
+    _legend(axes, "".join(names), rows, arrows)
     return unit
 
 
@@ -156,21 +159,24 @@ def _label(axes, rows: list[int], names: list[str], length: float) -> None:
     axes.grid(False, axis="y")
 
 
-def _legend(axes, keeper: str, worker: int, arrows: bool) -> None:
-    """`worker`: one of those that have a lane. Without a `keeper`, there are no updates."""
-    handles = [Patch(color=colour, label=name) for name, colour in palette.PHASES.items()]
-    mark = {"marker": "|", "ls": "", "ms": 11}
-    handles += axes.plot([], [], color=palette.INK, label="a step begins", **mark)
+def _legend(axes, keeper: str, workers: list[int], arrows: bool) -> None:
+    """`workers`: those that have a lane. Without a `keeper`, there are no updates."""
+
+    def mark(colour: str, marker: str = "|", **look):
+        return axes.plot([], [], color=colour, marker=marker, ls="", **({"ms": 11} | look))[0]
+
+    entries = {name: Patch(color=colour) for name, colour in palette.PHASES.items()}
+    entries["a step begins"] = mark(palette.INK)
     if keeper:
-        handles += axes.plot([], [], color=palette.worker(worker), mew=3.5,
-                             label=f"update by worker {worker}", **mark)  # fmt: skip
-    mark = {"marker": r"$\rightarrow$", "ls": "", "ms": 12}
+        ticks = tuple(mark(palette.worker(k), mew=3.5) for k in workers[:2])
+        entries["update (colour: worker)" if workers[1:] else "update"] = ticks
     if arrows:
-        handles += axes.plot([], [], color=palette.PULL, label=f"from {keeper}", **mark)
-        handles += axes.plot([], [], color=palette.PUSH, label=f"to {keeper}", **mark)
+        entries[f"from {keeper}"] = mark(palette.PULL, r"$\rightarrow$", ms=12)
+        entries[f"to {keeper}"] = mark(palette.PUSH, r"$\rightarrow$", ms=12)
     count = len(axes.get_yticks())
-    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(0, -0.4 / count), ncols=8,
-                columnspacing=1.2, handlelength=1.2)  # fmt: skip
+    axes.legend(entries.values(), entries, handler_map={tuple: HandlerTuple(None)}, ncols=8,
+                loc="upper left", bbox_to_anchor=(0, -0.4 / count), columnspacing=1.2,
+                handlelength=1.2)  # fmt: skip
 
 
 def describe(events: list[list[dict]], computing: dict | None = None) -> str:
