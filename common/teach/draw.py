@@ -54,10 +54,10 @@ def timeline(run: "Run", cycles: int = 0) -> None:
     picture(lanes.describe(run.steady, clocks))
 
 
-def staleness(run: "Run") -> None:
-    """How stale are the updates? Draws a histogram."""
+def staleness(run: "Run", found: dict | None = None) -> None:
+    """How stale are the updates? Draws `found`, by default the run's without its start."""
     _, axes = plt.subplots(figsize=(6, 2.8), layout="constrained")
-    found = run.staleness
+    found = found or run.staleness
     plots.staleness(axes, found)
     total = sum(found["histogram"].values())
     shares = [f"{s}: {n / total:.0%}" for s, n in found["histogram"].items()]
