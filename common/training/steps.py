@@ -24,6 +24,13 @@ class Replica(NamedTuple):
     pulled_at: tf.Tensor | None = None
     sent: Sequence[tf.Tensor] = ()
 
+    @property
+    def elastic(self) -> bool:
+        """Whether it pushes before it computes."""
+        computed = measure.noted("computed", self.sent[0] if self.sent else self.number)
+        inputs = {tensor.op for tensor in self.loss.op.inputs}
+        return computed is not None and inputs.isdisjoint(graphs.needed([computed.op]))
+
     @graphs.scope("events")
     def rows(self, task, name: str) -> list[measure.Rows]:
         """Two rows of numbers per step: one where it computes, one on the ps that counts."""
@@ -31,9 +38,7 @@ class Replica(NamedTuple):
         pulled_at = number if self.pulled_at is None else self.pulled_at
         with tf.device(place):
             computed = measure.noted("computed", self.sent[0] if self.sent else number)
-            inputs = {tensor.op for tensor in self.loss.op.inputs}
-            if computed is not None and inputs.isdisjoint(graphs.needed([computed.op])):
-                # An elastic worker pushes before it computes.
+            if self.elastic:
                 computed = tf.maximum(computed, measure.now([self.loss]))
             here = [self.loss, measure.noted("arrived", pulled_at), computed]
         times = measure.noted("read", pulled_at), measure.noted("counted", number)
@@ -49,6 +54,7 @@ class Step:
         """`first` is the index of the first replica; all replicas have the same `step`."""
         self.op = replicas[0].step
         self.numbers = [replica.number.op for replica in replicas]
+        self._elastic = [replica.elastic for replica in replicas]
         self._rows = [each.rows(task, f"worker-{k}") for k, each in enumerate(replicas, first)]
         puts = [rows.put for both in self._rows for rows in both]
         self.count = task.flags.steps_per_execution
@@ -120,11 +126,14 @@ class Step:
                 number, pulled_at = map(int, there[:2])
                 read, counted, asked = there[2:]
                 at = began if at_call == 0 else over
-                at += _known(read - asked, 0.0)  # the wait for others, by the clock of the ps
+                wait = _known(read - asked, 0.0)  # for others, by the clock of the ps
+                at += wait + min(wait, max(0.0, asked - at))  # the request was on its way meanwhile
                 # Inside a call, the worker does not see when its push ends.
                 over = ended if at_call == self.count - 1 else math.nan
                 over = _known(over, computed, counted)
                 pulled, computed = _known(arrived, at), _known(computed, over)
+                if self._elastic[k] and counted < computed:
+                    computed = over  # its push arrived during the local steps
                 event = {
                     "time": over, "local_step": self._local_step + (i + 1) * self._window,
                     "global_step": number + 1, "loss": float(loss),
