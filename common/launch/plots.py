@@ -18,8 +18,9 @@ from common.training import results
 BELOW = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2)}  # a legend there hides no curve
 
 
-def smooth(values, width: int) -> np.ndarray:
-    """The moving average over the last `width` values (over fewer at the start)."""
+def smooth(values, width: int | np.ndarray) -> np.ndarray:
+    """The moving average over the last `width` values (over fewer at the start); an array holds a
+    width for each value."""
     sums = np.cumsum(np.concatenate([[0.0], values]))
     ends = np.arange(1, len(values) + 1)
     starts = np.maximum(0, ends - width)
@@ -54,7 +55,9 @@ def curves(folder: Path, summary: dict) -> None:
 def title(summary: dict) -> str:
     workers, updates = summary["workers"], f"{summary['global_step']:,} updates"
     text = f"{summary['scheme']}: {workers:,} worker{'s'[: workers > 1]}, {updates}"
-    if "test_accuracy" in summary:
+    if "test_return" in summary:  # reinforcement learning
+        text += f", test return {summary['test_return']:.0f}"
+    elif "test_accuracy" in summary:
         data = Path(str(summary["flags"]["data"])).name
         text += f", {summary['test_accuracy']:.1%} test accuracy on {data}"
     return text
@@ -97,25 +100,26 @@ def _curve(axes, x: list, y: list, **style) -> None:
     axes.plot(x, y, "o" if few else "-", ms=5, **style)
 
 
-def learning(axes, events: list[list[dict]], time: bool = True) -> None:
-    """Draws each worker's training loss over updates, averaged over some 50 steps.
+def learning(axes, events: list[list[dict]], time: bool = True, log: bool = False) -> None:
+    """Draws each worker's training loss over updates: the mean over the last fiftieth of its steps;
+    with `log`, for a logarithmic axis, over the last tenth of those so far.
 
     If events have a `return`, as in reinforcement learning, draws it in place of the loss.
     """
     what = "return" if any("return" in e for mine in events for e in mine[:1]) else "loss"
     for worker, mine in enumerate(events):
         if mine:
-            width = max(1, len(mine) // 50)
             colour = palette.worker(worker)
             axes.plot([], [], color=colour, label=f"worker {worker}")
             # One curve per trial, if a worker trains several networks.
             for _, some in itertools.groupby(mine, lambda e: e.get("trial")):
                 part = list(some)
+                width = 1 + np.arange(len(part)) // 10 if log else max(1, len(mine) // 50)
                 values = smooth([e[what] for e in part], width)
                 # Where curves coincide, the wider ones below remain visible.
                 wide = 3 - 1.6 * worker / max(1, len(events) - 1)
                 _curve(axes, [e["global_step"] for e in part], values, color=colour, lw=wide)
-    axes.set(title="Does it learn?", xlabel="updates", ylabel=f"training {what}")
+    axes.set(title="Does it learn?", xlabel="updates", ylabel=f"training {what}, moving mean")
     axes.locator_params(axis="x", nbins=5)
     axes.set_ylim(bottom=0)
     if time:
@@ -131,7 +135,7 @@ def accuracy(axes, events: list[list[dict]], evaluations: list[dict], time: bool
     last = max([*x, *(mine[-1]["global_step"] for mine in events if mine), 1])
     axes.set(title="Does it generalise?", xlabel="updates", ylabel="test accuracy", ylim=(0, 102),
              xlim=(-0.04 * last, 1.04 * last))  # fmt: skip
-    axes.yaxis.set_major_formatter("{x:.0f} %")
+    axes.yaxis.set_major_formatter("{x:.0f}%")
     axes.locator_params(axis="x", nbins=5)
     if time:
         _seconds(axes, events)
@@ -158,28 +162,30 @@ def staleness(axes, measured: dict) -> None:
     total = max(1, sum(counts.values()))
     axes.bar(list(counts), [100 * n / total for n in counts.values()], color=palette.PS, width=0.7)
     axes.axvline(measured["mean"], color=palette.INK, ls="--", label=f"mean {measured['mean']:.2f}")
-    if measured["theory"] and abs(measured["theory"] - measured["mean"]) > 0.05:
+    width = max(2, *counts)
+    if measured["theory"] and abs(measured["theory"] - measured["mean"]) > 0.03 * width:
         label = f"if evenly spread {measured['theory']:.2f}"
         axes.axvline(measured["theory"], color=palette.GRADIENTS, ls=":", label=label)
     axes.legend(**BELOW, ncols=2, columnspacing=1, handlelength=1.5)
-    axes.set_xlim(-0.6, max(2, *counts) + 0.6)
+    axes.set_xlim(-0.6, width + 0.6)
     axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
-    axes.yaxis.set_major_formatter("{x:.0f} %")
+    axes.yaxis.set_major_formatter("{x:.0f}%")
     axes.set(title="How stale are the updates?", xlabel="updates by others, from pull to push")
 
 
 def shares(axes, events: list[list[dict]], clocks: dict) -> None:
     """Draws where each worker's time goes: pull, compute, push, wait."""
     rows = timeline.lanes(events, clocks)
-    for row, k in enumerate(rows):
-        left, parts = 0.0, timeline.shares(events[k], clocks.get(k, ()))
-        for name, share in parts.items():
-            axes.barh(row, 100 * share, left=left, height=0.6, color=palette.PHASES[name],
-                      label=name if row == 0 else None)  # fmt: skip
-            left += 100 * share
+    left = np.zeros(len(rows))
+    parts = [timeline.shares(events[k], clocks.get(k, ())) for k in rows]
+    for name, colour in palette.PHASES.items():
+        values = np.array([100 * each[name] for each in parts])
+        if values.any():
+            axes.barh(range(len(rows)), values, left=left, height=0.6, color=colour, label=name)
+        left += values
     axes.set_yticks(range(len(rows)), [f"worker {k}" for k in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.xaxis.set_major_formatter("{x:.0f} %")
+    axes.xaxis.set_major_formatter("{x:.0f}%")
     axes.grid(False, axis="y")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=4, columnspacing=1,
                 handlelength=1)  # fmt: skip

@@ -139,7 +139,8 @@ def draw(
     some = f"of {len(rows)} of the {len(events)} workers" if len(rows) < len(events) else ""
     where = some or "in the middle of the run"
     axes.set_title(f"Who does what, when? A few steps {where}, in {unit}")
-    _legend(axes, "".join(names), rows, arrows)
+    phases = {name: any(e[name] for k in rows for e in events[k]) for name in ("pull", "push")}
+    _legend(axes, "".join(names), rows, arrows, {name for name in phases if not phases[name]})
     return unit
 
 
@@ -159,13 +160,15 @@ def _label(axes, rows: list[int], names: list[str], length: float) -> None:
     axes.grid(False, axis="y")
 
 
-def _legend(axes, keeper: str, workers: list[int], arrows: bool) -> None:
-    """`workers`: those that have a lane. Without a `keeper`, there are no updates."""
+def _legend(axes, keeper: str, workers: list[int], arrows: bool, never: set[str]) -> None:
+    """`workers`: those that have a lane. Without a `keeper`, there are no updates. `never`: the
+    phases that do not occur."""
 
     def mark(colour: str, marker: str = "|", **look):
         return axes.plot([], [], color=colour, marker=marker, ls="", **({"ms": 11} | look))[0]
 
-    entries = {name: Patch(color=colour) for name, colour in palette.PHASES.items()}
+    phases = palette.PHASES.items()
+    entries = {name: Patch(color=colour) for name, colour in phases if name not in never}
     entries["a step begins"] = mark(palette.INK)
     if keeper:
         ticks = tuple(mark(palette.worker(k), mew=3.5) for k in workers[:2])
