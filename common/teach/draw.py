@@ -1,6 +1,6 @@
 """Draws for the notebooks: what runs measured, one question at a time, and diagrams of processes.
 
-Every picture has a text that says what is to be seen, for readers who cannot see it.
+Every picture has a text that describes it, for readers who cannot see it.
 """
 
 import io
@@ -28,16 +28,20 @@ def png(figure) -> bytes:
 
 
 def picture(alt: str) -> None:
-    """Shows the current figure, in place of `plt.show()`. `alt` says what is to be seen."""
+    """Shows the current figure, in place of `plt.show()`. `alt` describes it."""
     data = {"image/png": png(plt.gcf()), "text/plain": alt}
     display(data, metadata={"image/png": {"alt": alt}}, raw=True)
 
 
-def learning(run: "Run") -> None:
-    """Does it learn? Draws loss and test accuracy over updates, with the time marked."""
+def learning(run: "Run", log: bool = False) -> None:
+    """Does it learn? Draws loss and test accuracy over updates, with the time marked; or with
+    `log`, for a run that learns fast, on a logarithmic axis."""
     _, axes = plt.subplots(1, 2, figsize=(9, 2.8), layout="constrained")
-    plots.learning(axes[0], run.events)
-    plots.accuracy(axes[1], run.events, run.evaluations)
+    plots.learning(axes[0], run.events, time=not log, log=log)
+    plots.accuracy(axes[1], run.events, run.evaluations, time=not log)
+    for axis in axes if log else ():
+        axis.set(xscale="log", xlim=(1, None))
+        axis.xaxis.set_major_formatter("{x:,.0f}")
     final = run.summary
     picture(
         f"Training loss and test accuracy over {final['global_step']:,} updates. "
@@ -60,12 +64,37 @@ def staleness(run: "Run", found: dict | None = None) -> None:
     found = found or run.staleness
     plots.staleness(axes, found)
     total = sum(found["histogram"].values())
-    shares = [f"{s}: {n / total:.0%}" for s, n in found["histogram"].items()]
+    shares = [f"{s}: {n / total:.0%}".replace(": 0%", ": under 1%")
+              for s, n in found["histogram"].items()]  # fmt: skip
     often = [int(s) for s, n in found["histogram"].items() if n > 0.005 * total]
     said = f"Share of the updates with staleness {', '.join(shares)}."
     if len(shares) > 6:
         said = f"A hill: nearly all updates have a staleness from {min(often)} to {max(often)}."
     picture(f"Histogram of the staleness. {said} Mean {found['mean']:.2f}, maximum {found['max']}.")
+
+
+def phases(runs: "dict[str, list[Run]]") -> dict[str, dict[str, float]]:
+    """Where does the time of a mini-batch go? Draws the mean of `per_batch` over the runs of each
+    kind, and returns it."""
+    found = {label: [run.per_batch for run in some] for label, some in runs.items()}
+    spent = {label: {name: np.mean([parts[name] for parts in each]) for name in palette.PHASES}
+             for label, each in found.items()}  # fmt: skip
+    _, axes = plt.subplots(figsize=(8, 1 + 0.55 * len(spent)), layout="constrained")
+    left = np.zeros(len(spent))
+    for name, colour in palette.PHASES.items():
+        values = [parts[name] for parts in spent.values()]
+        axes.barh(list(spent), values, left=left, color=colour, label=name, height=0.55)
+        left += values
+    axes.set(title="Where the time of a mini-batch goes", xlabel="milliseconds")
+    axes.invert_yaxis()
+    axes.grid(False, axis="y")
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    said = "; ".join(
+        f"{label}: " + ", ".join(f"{name} {value:.2f}" for name, value in parts.items() if value)
+        for label, parts in spent.items()
+    )
+    picture(f"Bars: milliseconds of a mini-batch in each phase. {said}.")
+    return spent
 
 
 def compare(runs: "dict[str, Run]") -> None:
@@ -117,10 +146,13 @@ def diagram(
         drawn = axes.text(x, y, text, ha="center", va="center", color=colour, zorder=3, bbox=box)
         edges[text] = drawn.get_bbox_patch()  # arrows start and end there
     point = figure.dpi / 72
-    for a, b, label, kind in arrows:
-        both = any((x, y) == (b, a) for x, y, *_ in arrows)
+    ways = [(a, b) for a, b, *_ in arrows]
+    for k, (a, b, label, kind) in enumerate(arrows):
+        both = (b, a) in ways
         way = (at[b] - at[a]) / np.hypot(*(at[b] - at[a]))
         aside = np.array([way[1], -way[0]]) * point  # to the right of the arrow
+        if both and abs(way[0]) > 0.1:  # of the two, the first is above
+            aside *= np.sign(aside[1]) * (-1 if (b, a) in ways[:k] else 1)
         shift = aside * (6 if both else 0)
         style = {"arrowstyle": "-|>", "color": ARROWS[kind], "lw": 2, "patchA": edges[a],
                  "patchB": edges[b], "shrinkA": 4, "shrinkB": 4}  # fmt: skip

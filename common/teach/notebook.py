@@ -23,6 +23,7 @@ from common.teach.draw import (  # noqa: F401 (for the notebooks)
     compare,
     diagram,
     learning,
+    phases,
     picture,
     staleness,
     timeline,

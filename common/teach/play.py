@@ -24,7 +24,7 @@ def play(draw: Callable, alt: str, size: tuple[float, float] = SIZE, **choices: 
     Args:
         draw: `draw(axes, name=value, ...)` draws one picture, fast. The defaults of its parameters
             are where the sliders start.
-        alt: what is to be seen, over all frames.
+        alt: describes all frames.
         size: of one picture, in inches.
         choices: the values of each parameter of `draw`, in order.
     """

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common.launch import processes, record
+from common.launch import palette, processes, record, timeline
 from common.teach import progress
 from common.teach.scratch import ROOT, SCRATCH
 
@@ -48,6 +48,17 @@ class Run:
         first = min(record.began(mine[0]) for mine in steady if mine)
         last = max(mine[-1]["time"] for mine in steady if mine)
         return self.summary["examples"] * share / (last - first)
+
+    @property
+    def per_batch(self) -> dict[str, float]:
+        """Mean milliseconds that a worker spends on a mini-batch in each phase, without the start
+        of the run."""
+        total, batches = dict.fromkeys(palette.PHASES, 0.0), 0
+        for mine in filter(None, self.steady):
+            seconds = mine[-1]["time"] - record.began(mine[0])
+            total = {k: total[k] + share * seconds for k, share in timeline.shares(mine).items()}
+            batches += len(mine) * self.summary["flags"].get("window", 1)
+        return {name: 1e3 * seconds / batches for name, seconds in total.items()}
 
     @property
     def parameters(self) -> list[np.ndarray]:
