@@ -9,11 +9,12 @@ import nbformat
 from notebooks import ROOT
 
 # Terms that most readers do not know; the others would link half of the words.
-LINKED = ("AGN", "all-reduce", "backup worker", "between-graph replication", "checkpoint", "chief",
-          "device filter", "elastic averaging", "gate", "global parameters", "global step", "hook",
-          "in-graph replication", "micro-batch", "model parallelism", "moving rate",
-          "parameter server", "resource variable", "shard", "slot", "staleness", "straggler",
-          "token", "window")  # fmt: skip
+LINKED = ("AGN", "all-reduce", "asynchronous", "backup worker", "between-graph replication",
+          "checkpoint", "chief", "device filter", "elastic averaging", "gate", "global parameters",
+          "global step", "hook", "in-graph replication", "local parameters", "micro-batch",
+          "model parallelism", "moving rate", "parameter server", "placeholder", "pull", "push",
+          "resource variable", "shard", "slot", "staleness", "straggler", "synchronous", "token",
+          "window")  # fmt: skip
 # What no link may stand in: code, formulas, links, HTML, headings, bold or italic words.
 SKIPPED = re.compile(
     r"(```.*?```|`[^`]*`|\$\$.*?\$\$|\$[^$\n]+\$"
