@@ -106,12 +106,23 @@ def table(kind: str) -> str:
                          f"| {allowed:,.0f} ({speed / allowed - 1:+.0%}) | {guess:,.0f} "
                          f"({guess / speed - 1:+.0%}) | {stale:.2f} | {guessed:.2f} |")  # fmt: skip
         return "\n".join(lines)
-    lines = ["| 2 / 4 workers | examples/s | bytes per example | seconds | updates |",
-             "|---|---|---|---|---|"]  # fmt: skip
+    columns = (
+        "2 / 4 workers",
+        "examples/s",
+        "bytes per example",
+        "seconds",
+        "updates",
+        "mini-batches",
+    )
+    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
     for scheme in TARGET:
+        kind = simulate.SCHEMES[scheme]
         pair = [row for row in rows if row["scheme"] == scheme]
+        for row in pair:  # all workers together; a synchronous update holds a push of each
+            pushes = row["workers"] if kind.worker == "synchronous" else 1
+            row["batches"] = row["global_step"] * pushes * kind.defaults.get("window", 1)
         shown = {"examples_per_second": ",.0f", "bytes_per_example": ",.0f", "seconds": ".1f",
-                 "global_step": ",.0f"}  # fmt: skip
+                 "global_step": ",.0f", "batches": ",.0f"}  # fmt: skip
         cells = [" / ".join(format(row[name], how) if row["reached"] else "never" for row in pair)
                  for name, how in shown.items()]  # fmt: skip
         lines.append(f"| [{scheme}]({scheme}/README.md) | {' | '.join(cells)} |")

@@ -55,7 +55,7 @@ def cleaned(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
             cell.outputs = joined(cell.outputs)
         for output in cell.get("outputs", []):
             about = output.get("metadata", {})
-            for name in set(about) - {"image/png"}:  # what is to be seen
+            for name in set(about) - {"image/png"}:  # its description
                 del about[name]
             output.get("data", {}).pop(WIDGET, None)  # its kernel is gone; the frames stay
     return notebook

@@ -119,7 +119,7 @@ def benchmark(_: str) -> str:
         "",
         "The mean staleness of AGN with a window of 10 was "
         f"{medians['mean staleness, AGN']:.2f}; it would be "
-        f"{medians['(n - 1) x share of the cycle']:.2f} if the other worker's updates were spread "
+        f"{medians['if evenly spread, AGN']:.2f} if the other worker's updates were spread "
         "evenly from each pull to the next. From the command to the first "
         f"step, HogWild took {medians['start-up']:.1f} s, {ratio:.1f} times as long as `import "
         f"tensorflow` alone (tasks import it without Keras). Peak memory: {memory}. "
@@ -138,7 +138,8 @@ def sweep(example: str) -> str:
             cells = [f"**{cell}**" for cell in cells]
         lines.append(f"| {' | '.join(cells)} |")
     text = ("Test accuracy after the default number of steps, one run each (`tests/sweep.py`); one "
-            "test example is worth 0.3 points. Bold: the default.")  # fmt: skip
+            "test example is worth 0.3 points, and one or two of them mean nothing. Bold: the "
+            "default.")  # fmt: skip
     return "\n".join([text, "", *lines])
 
 

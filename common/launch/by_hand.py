@@ -62,7 +62,7 @@ def check(task, defaults: dict, parser, named: bool) -> None:
 
 
 def warn(what: str) -> None:
-    """Warns that anybody can use `what` ("port 2222 is"): TensorFlow's servers ask for no password,
+    """Warns that anybody can use `what` ("port 2222 is"): TensorFlow's servers authenticate nobody,
     and only `run.sh` gives them a network of their own."""
     print(f"warning: {what} open on all interfaces of this machine, without authentication: run "
           "only on a network that you trust", flush=True)  # fmt: skip
