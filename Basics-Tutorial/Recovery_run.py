@@ -66,6 +66,22 @@ class Disturbed:
             time.sleep(0.1)
         raise TimeoutError(f"worker {worker} made no {steps} steps:\n{self.screen()}")
 
+    def wait_for_loss(self, updates: int = 20, seconds: float = 120) -> None:
+        """Waits for a new checkpoint, and then until `updates` more have been made: these are lost
+        if the ps dies now."""
+
+        def saved() -> int:
+            found = (self.folder / "checkpoints").glob("model.ckpt-*.index")
+            return max((int(path.stem.rpartition("-")[2]) for path in found), default=0)
+
+        old, end = saved(), time.monotonic() + seconds
+        while time.monotonic() < end:
+            newest = saved()
+            if newest > old and self.events(0)[-1]["global_step"] >= newest + updates:
+                return
+            time.sleep(0.05)
+        raise TimeoutError(f"nothing was saved after update {old}:\n{self.screen()}")
+
     @staticmethod
     def alive(everyone: list[psutil.Process], seconds: float = 5) -> list[psutil.Process]:
         """Those of the processes that are still alive after at most `seconds`."""
