@@ -106,14 +106,7 @@ def table(kind: str) -> str:
                          f"| {allowed:,.0f} ({speed / allowed - 1:+.0%}) | {guess:,.0f} "
                          f"({guess / speed - 1:+.0%}) | {stale:.2f} | {guessed:.2f} |")  # fmt: skip
         return "\n".join(lines)
-    columns = (
-        "2 / 4 workers",
-        "examples/s",
-        "bytes per example",
-        "seconds",
-        "updates",
-        "mini-batches",
-    )
+    columns = "2 / 4 workers", "examples/s", "bytes per example", "seconds", "mini-batches"
     lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
     for scheme in TARGET:
         kind = simulate.SCHEMES[scheme]
@@ -122,7 +115,7 @@ def table(kind: str) -> str:
             pushes = row["workers"] if kind.worker == "synchronous" else 1
             row["batches"] = row["global_step"] * pushes * kind.defaults.get("window", 1)
         shown = {"examples_per_second": ",.0f", "bytes_per_example": ",.0f", "seconds": ".1f",
-                 "global_step": ",.0f", "batches": ",.0f"}  # fmt: skip
+                 "batches": ",.0f"}  # fmt: skip
         cells = [" / ".join(format(row[name], how) if row["reached"] else "never" for row in pair)
                  for name, how in shown.items()]  # fmt: skip
         lines.append(f"| [{scheme}]({scheme}/README.md) | {' | '.join(cells)} |")
