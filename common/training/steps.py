@@ -24,13 +24,6 @@ class Replica(NamedTuple):
     pulled_at: tf.Tensor | None = None
     sent: Sequence[tf.Tensor] = ()
 
-    @property
-    def elastic(self) -> bool:
-        """Whether it pushes before it computes."""
-        computed = measure.noted("computed", self.sent[0] if self.sent else self.number)
-        inputs = {tensor.op for tensor in self.loss.op.inputs}
-        return computed is not None and inputs.isdisjoint(graphs.needed([computed.op]))
-
     @graphs.scope("events")
     def rows(self, task, name: str) -> list[measure.Rows]:
         """Two rows of numbers per step: one where it computes, one on the ps that counts."""
@@ -38,9 +31,10 @@ class Replica(NamedTuple):
         pulled_at = number if self.pulled_at is None else self.pulled_at
         with tf.device(place):
             computed = measure.noted("computed", self.sent[0] if self.sent else number)
-            if self.elastic:
+            inputs = {tensor.op for tensor in self.loss.op.inputs}
+            if elastic := computed is not None and inputs.isdisjoint(graphs.needed([computed.op])):
                 computed = tf.maximum(computed, measure.now([self.loss]))
-            here = [self.loss, measure.noted("arrived", pulled_at), computed]
+            here = [self.loss, measure.noted("arrived", pulled_at), computed, elastic]
         times = measure.noted("read", pulled_at), measure.noted("counted", number)
         there = [number, pulled_at, *times, measure.noted("asked", number)]
         return [measure.Rows(here, place, f"{name}-here"),
@@ -54,7 +48,6 @@ class Step:
         """`first` is the index of the first replica; all replicas have the same `step`."""
         self.op = replicas[0].step
         self.numbers = [replica.number.op for replica in replicas]
-        self._elastic = [replica.elastic for replica in replicas]
         self._rows = [each.rows(task, f"worker-{k}") for k, each in enumerate(replicas, first)]
         puts = [rows.put for both in self._rows for rows in both]
         self.count = task.flags.steps_per_execution
@@ -120,20 +113,18 @@ class Step:
         self._due = time.time() + max(SOON, 10 * (time.time() - began))
         for k, (file, both) in enumerate(zip(self._files, found)):
             events, over = [], math.nan
-            for i, ((loss, arrived, computed), there) in enumerate(zip(*both)):
+            for i, ((loss, arrived, computed, elastic), there) in enumerate(zip(*both)):
                 call, at_call = divmod(i, self.count)
                 began, ended = calls[call]
-                number, pulled_at = map(int, there[:2])
-                read, counted, asked = there[2:]
+                number, pulled_at, (read, counted, asked) = int(there[0]), int(there[1]), there[2:]
                 at = began if at_call == 0 else over
                 wait = _known(read - asked, 0.0)  # for others, by the clock of the ps
                 at += wait + min(wait, max(0.0, asked - at))  # the request was on its way meanwhile
                 # Inside a call, the worker does not see when its push ends.
-                over = ended if at_call == self.count - 1 else math.nan
-                over = _known(over, computed, counted)
-                pulled, computed = _known(arrived, at), _known(computed, over)
-                if self._elastic[k] and counted < computed:
-                    computed = over  # its push arrived during the local steps
+                over = _known(ended if at_call == self.count - 1 else math.nan, computed, counted)
+                pulled = _known(arrived, at)
+                # An elastic worker pushes before it computes: its push may arrive meanwhile.
+                computed = over if elastic and counted < computed else _known(computed, over)
                 event = {
                     "time": over, "local_step": self._local_step + (i + 1) * self._window,
                     "global_step": number + 1, "loss": float(loss),
@@ -145,8 +136,8 @@ class Step:
                 events.append({key: _rounded(key, event[key]) for key in event})
                 self._counted[k] = counted
                 diverged |= math.isnan(loss)
-            lines = [json.dumps(event) + "\n" for event in events]
-            file.write("".join(lines))  # whole lines at once: so nobody reads half a line
+            # Whole lines at once: so nobody reads half a line.
+            file.write("".join(json.dumps(event) + "\n" for event in events))
             self._boards[k].note(events, last or diverged)
             if k == 0:
                 self._unsaid = events[-1] if events else self._unsaid
@@ -154,7 +145,7 @@ class Step:
             said = [self._unsaid[key] for key in ("global_step", "loss", "staleness")]
             print(results.line(self._first, *said), flush=True)
             self._said, self._unsaid = time.time(), {}
-        self._local_step += len(lines) * self._window
+        self._local_step += len(events) * self._window
         if diverged:
             raise tf.train.NanLossDuringTrainingError
 
