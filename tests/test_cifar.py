@@ -573,6 +573,11 @@ def compare(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> No
         np.testing.assert_allclose(found[name], value, rtol=2e-4, atol=2e-5, err_msg=name)
 
 
+def length(parts) -> float:
+    """Of all the arrays together, as one vector."""
+    return float(np.sqrt(sum(np.sum(np.square(part, dtype=float)) for part in parts)))
+
+
 def apart(first, second) -> float:
     """The largest difference."""
     return max(np.abs(a - b).max() for a, b in zip(first, second, strict=True))
@@ -654,11 +659,16 @@ def check_gradients(finished, options, trained, history) -> None:
         loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
         gradients = session.make_callable(tf.gradients(tf.reduce_mean(loss), w), [x, labels, *w])
         for number in range(0, options.steps, 5):
-            values = [history[pulled_at[number]][name] for name in trained]
             for shown, known, *pushed in pushes(finished.results, number):
-                for sent, gradient, value in zip(pushed, gradients(shown, known, *values), values):
-                    decay = DECAY * value * (value.ndim > 1)
-                    np.testing.assert_allclose(sent, gradient + decay, rtol=1e-3, atol=1e-4)
+                errors = []
+                for version in (pulled_at[number], pulled_at[number] + 1):  # the second: a control
+                    values = [history[version][name] for name in trained]
+                    expected = [gradient + DECAY * value * (value.ndim > 1) for gradient, value
+                                in zip(gradients(shown, known, *values), values)]  # fmt: skip
+                    differences = [a - b for a, b in zip(pushed, expected)]
+                    errors.append(length(differences) / length(expected))
+                # Rounding in the parameters can move an input across a ReLU's edge.
+                assert errors[0] < 0.02 < errors[1], errors
 
 
 def cross_entropy(output, labels) -> float:
@@ -696,7 +706,6 @@ def test_it_learns_the_synthetic_pictures(run):
     assert finished.summary["test_accuracy"] > 0.9
 
 
-@pytest.mark.xfail(reason="one run in four differs from its replay, not yet explained")
 @pytest.mark.slow("waits until killed tasks are back")
 def test_killed_ps_comes_back(start, tmp_path, monkeypatch):
     """The new session finds what the checkpoint's updates had made of parameters, averages and
