@@ -118,6 +118,7 @@ def test_bars_show_how_a_loss_falls():
     assert progress.bars([8, 4, 0]) == "█▅▁"
     assert len(progress.bars(list(range(1000)))) == 40
     assert progress.bars([0.0, float("nan")]) == "▁▁"
+    assert progress.bars([1.0] * 40 + [float("inf")] * 40) == "▁" * 20 + "█" * 20  # diverges
 
 
 @pytest.mark.slow("a kernel and a run in it")

@@ -139,8 +139,8 @@ def draw(
     some = f"of {len(rows)} of the {len(events)} workers" if len(rows) < len(events) else ""
     where = some or "in the middle of the run"
     axes.set_title(f"Who does what, when? A few steps {where}, in {unit}")
-    phases = {name: any(e[name] for k in rows for e in events[k]) for name in ("pull", "push")}
-    _legend(axes, "".join(names), rows, arrows, {name for name in phases if not phases[name]})
+    never = {name for name in ("pull", "push") if not any(e[name] for k in rows for e in events[k])}
+    _legend(axes, "".join(names), rows, arrows, never)
     return unit
 
 

@@ -45,8 +45,10 @@ class Progress:
 
 
 def bars(values: list[float], width: int = 40) -> str:
-    """Draws values as at most `width` bars, from 0 to the largest mean of a bar's share."""
-    parts = np.array_split(np.nan_to_num(values), min(width, len(values)))
+    """Draws values as at most `width` bars, from 0 to the largest mean of a bar's share. NaN counts
+    as 0, and infinity as a large number."""
+    finite = np.clip(np.nan_to_num(values), 0, 1e100)  # their means stay finite, too
+    parts = np.array_split(finite, min(width, len(values)))
     means = np.array([part.mean() for part in parts])
     scaled = means / (max(means.max(), 1e-12)) * (len(BARS) - 1)
     return "".join(BARS[round(each)] for each in np.clip(scaled, 0, len(BARS) - 1))
