@@ -16,7 +16,7 @@ def draw(axes, cluster, journal: Journal) -> None:
     left, right = (figure.add_subplot(part) for part in top.subgridspec(1, 2))
     learned(left, journal)
     plots.staleness(right, found["staleness"])
-    right.get_legend().remove()
+    right.legend(loc="upper left", fontsize=7)
     right.set_title(f"Staleness: mean {found['staleness']['mean']:.1f}", fontsize=10)
     lanes(figure.add_subplot(bottom), journal)
     flags = journal.flags
@@ -38,4 +38,6 @@ def lanes(axes, journal: Journal) -> None:
     updates = [{"time": e["counted"], "number": e["global_step"], "workers": [k]}
                for k, mine in enumerate(events) for e in mine]  # fmt: skip
     unit = timeline.draw(axes, events, updates, 3)
-    axes.set_title(f"Who does what, when? The first workers, in {unit}", fontsize=10)
+    axes.set_title(
+        f"Who does what, when? The first workers and their updates, in {unit}", fontsize=10
+    )

@@ -45,11 +45,19 @@ def curves(folder: Path, summary: dict) -> None:
         if first[1:]:
             accuracy(first[1], events, evaluations)
         apart(last, summary, events, clocks)
-        timeline.draw(figure.add_subplot(bottom), events, updates, 0, keeper, clocks)
+        if several_networks(events):
+            timeline.trials(figure.add_subplot(bottom), events)
+        else:
+            timeline.draw(figure.add_subplot(bottom), events, updates, 0, keeper, clocks)
         figure.suptitle(title(summary), fontweight="bold")
         figure.get_layout_engine().execute(figure)  # a second layout knows the ticks
         results.write(folder / "curves.png", lambda file: figure.savefig(file, format="png"))
         plt.close(figure)
+
+
+def several_networks(events: list[list[dict]]) -> bool:
+    """Whether the workers train several networks, one after the other."""
+    return any("trial" in e for mine in events for e in mine[:1])
 
 
 def title(summary: dict) -> str:
@@ -104,25 +112,30 @@ def learning(axes, events: list[list[dict]], time: bool = True, log: bool = Fals
     """Draws each worker's training loss over updates: the mean over the last fiftieth of its steps;
     with `log`, for a logarithmic axis, over the last tenth of those so far.
 
-    If events have a `return`, as in reinforcement learning, draws it in place of the loss.
+    If events have a `return`, as in reinforcement learning, draws it in place of the loss. If the
+    workers train several networks, draws a curve for each, over seconds.
     """
+    several = several_networks(events)
+    began = min((record.began(e) for mine in events for e in mine[:1]), default=0)
     what = "return" if any("return" in e for mine in events for e in mine[:1]) else "loss"
     for worker, mine in enumerate(events):
         if mine:
             colour = palette.worker(worker)
             axes.plot([], [], color=colour, label=f"worker {worker}")
-            # One curve per trial, if a worker trains several networks.
             for _, some in itertools.groupby(mine, lambda e: e.get("trial")):
                 part = list(some)
                 width = 1 + np.arange(len(part)) // 10 if log else max(1, len(mine) // 50)
                 values = smooth([e[what] for e in part], width)
                 # Where curves coincide, the wider ones below remain visible.
                 wide = 3 - 1.6 * worker / max(1, len(events) - 1)
-                _curve(axes, [e["global_step"] for e in part], values, color=colour, lw=wide)
-    axes.set(title="Does it learn?", xlabel="updates", ylabel=f"training {what}, moving mean")
+                at = [e["time"] - began if several else e["global_step"] for e in part]
+                _curve(axes, at, values, color=colour, lw=wide)
+    axes.set(title="Does it learn?" + " A curve for each network" * several,
+             xlabel="seconds" if several else "updates",
+             ylabel=f"training {what}, moving mean")  # fmt: skip
     axes.locator_params(axis="x", nbins=5)
     axes.set_ylim(bottom=0)
-    if time:
+    if time and not several:
         _seconds(axes, events)
     if sum(map(bool, events)) > 1:
         axes.legend(**BELOW, ncols=4, columnspacing=1, handlelength=1.2)
@@ -162,7 +175,7 @@ def staleness(axes, measured: dict) -> None:
     total = max(1, sum(counts.values()))
     axes.bar(list(counts), [100 * n / total for n in counts.values()], color=palette.PS, width=0.7)
     axes.axvline(measured["mean"], color=palette.INK, ls="--", label=f"mean {measured['mean']:.2f}")
-    width = max(2, *counts)
+    width = max(1, *counts)
     if measured["theory"] and abs(measured["theory"] - measured["mean"]) > 0.03 * width:
         label = f"if evenly spread {measured['theory']:.2f}"
         axes.axvline(measured["theory"], color=palette.GRADIENTS, ls=":", label=label)
@@ -170,7 +183,8 @@ def staleness(axes, measured: dict) -> None:
     axes.set_xlim(-0.6, width + 0.6)
     axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     axes.yaxis.set_major_formatter("{x:.0f}%")
-    axes.set(title="How stale are the updates?", xlabel="updates by others, from pull to push")
+    axes.set(title="How stale are the updates?", xlabel="updates by others, from pull to push",
+             ylabel="share of the updates")  # fmt: skip
 
 
 def shares(axes, events: list[list[dict]], clocks: dict) -> None:

@@ -1,5 +1,6 @@
 """Draws who does what, when: a lane for the ps and one for each worker."""
 
+import itertools
 from collections import defaultdict
 from collections.abc import Collection
 from pathlib import Path
@@ -136,12 +137,29 @@ def draw(
                 start = (min(sent, at), rows.index(worker) + first - 0.25)
                 _arrow(axes, scale, start, (at, 0.28), palette.PUSH)
     _label(axes, rows, names, scale * length)
-    some = f"of {len(rows)} of the {len(events)} workers" if len(rows) < len(events) else ""
-    where = some or "in the middle of the run"
-    axes.set_title(f"Who does what, when? A few steps {where}, in {unit}")
+    where = "A few steps in the middle of the run"
+    if len(rows) < len(events):
+        where = f"A few steps and updates of {len(rows)} of the {len(events)} workers"
+    axes.set_title(f"Who does what, when? {where}, in {unit}")
     never = {name for name in ("pull", "push") if not any(e[name] for k in rows for e in events[k])}
     _legend(axes, "".join(names), rows, arrows, never)
     return unit
+
+
+def trials(axes, events: list[list[dict]]) -> None:
+    """Draws which worker trained which network, and when, if workers train several."""
+    begin = min(record.began(e) for mine in events for e in mine[:1])
+    rows = lanes(events, ())
+    for row, worker in enumerate(rows):
+        axes.barh(row, events[worker][-1]["time"] - begin, height=0.5, color=palette.WAIT)
+        for trial, group in itertools.groupby(events[worker], lambda e: e["trial"]):
+            mine = list(group)
+            start, end = record.began(mine[0]) - begin, mine[-1]["time"] - begin
+            axes.barh(row, end - start, left=start, height=0.5, color=palette.worker(worker))
+            axes.text((start + end) / 2, row, trial, ha="center", va="center", color="white")
+    _label(axes, rows, [], max(mine[-1]["time"] for mine in events if mine) - begin)
+    axes.set(title="Who trained which network, when? (grey: between two networks)",
+             xlabel="seconds")  # fmt: skip
 
 
 def _arrow(axes, scale: float, start: tuple, end: tuple, colour: str) -> None:

@@ -61,8 +61,10 @@ def timeline(run: "Run", cycles: int = 0) -> None:
 def staleness(run: "Run", found: dict | None = None) -> None:
     """How stale are the updates? Draws `found`, by default the run's without its start."""
     _, axes = plt.subplots(figsize=(6, 2.8), layout="constrained")
-    found = found or run.staleness
+    steady, found = found is None, found or run.staleness
     plots.staleness(axes, found)
+    if steady:
+        axes.set_title("How stale are the updates, after the first second?")
     total = sum(found["histogram"].values())
     shares = [f"{s}: {n / total:.0%}".replace(": 0%", ": under 1%")
               for s, n in found["histogram"].items()]  # fmt: skip
@@ -165,8 +167,11 @@ def diagram(
         axes.annotate(label, (at[a] + at[b]) / 2 + shift + side * (3 + 6 * lines), ha="center",
                       va="center", xycoords="figure pixels", rotation=angle, fontsize=9,
                       zorder=5)  # fmt: skip
-    named = {text: " ".join(text.split()) for text in boxes}
-    sent = [f"{named[a]} to {named[b]}" + f": {label}" * bool(label) for a, b, label, _ in arrows]
+    whole = {text: " / ".join(line.strip() for line in text.split("\n")) for text in boxes}
+    first = [text.split(" / ")[0] for text in whole.values()]
+    name = {text: line if first.count(line) == 1 else whole[text]
+            for text, line in zip(boxes, first)}  # fmt: skip
+    sent = [f"{name[a]} to {name[b]}" + f": {label}" * bool(label) for a, b, label, _ in arrows]
     sent = " ".join("; ".join(sent).split())
-    shown = f"Diagram. {title}. Boxes: {'; '.join(named.values())}."
+    shown = f"Diagram. {title}. Boxes: {'; '.join(whole.values())}."
     picture(f"{shown} Arrows: {sent}." if sent else shown)
