@@ -105,20 +105,21 @@ def run(example: str | Path, *flags, show: bool = True) -> Run:
     return Run(where, screen)
 
 
-def changed(example: str, before: str, after: str) -> Path:
-    """Copies an example with `common/` into the kernel's temporary folder, with one piece of its
-    `worker.py` replaced; returns the copy, which `run` can start.
+def changed(example: str | Path, before: str, after: str) -> Path:
+    """Copies an example (or such a copy) with `common/` into the kernel's temporary folder, with
+    one piece of its `worker.py` replaced; returns the copy, which `run` can start.
 
     Raises:
         ValueError: unless `worker.py` contains `before` exactly once.
     """
     root = Path(tempfile.mkdtemp(prefix="changed-", dir=SCRATCH))
-    for part in (example, "common"):
+    copy = root / Path(example).name
+    for source, target in ((ROOT / example, copy), (ROOT / "common", root / "common")):
         leave = shutil.ignore_patterns("results", "__pycache__")
-        shutil.copytree(ROOT / part, root / part, ignore=leave)
-    script = root / example / "worker.py"
+        shutil.copytree(source, target, ignore=leave)
+    script = copy / "worker.py"
     text = script.read_text(encoding="utf-8")
     if text.count(before) != 1:
-        raise ValueError(f"{example}/worker.py contains {text.count(before)} times: {before}")
+        raise ValueError(f"{copy.name}/worker.py contains {text.count(before)} times: {before}")
     script.write_text(text.replace(before, after), encoding="utf-8")
-    return root / example
+    return copy
