@@ -29,6 +29,8 @@ pytest_plugins = ["budget", "pytester"]
 # A shell starts its background jobs with Ctrl-C ignored, and every child would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+os.environ.setdefault("NVIDIA_TF32_OVERRIDE", "0")  # a GPU multiplies with all bits of float32
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "Many-Workers"))  # tests compare real runs with simulated ones
 MARK = f"DISTRIBUTED_TF_TEST={uuid.uuid4()}"  # in the environment of every process that tests start
