@@ -127,19 +127,28 @@ def benchmark(_: str) -> str:
     ])  # fmt: skip
 
 
+def accuracies(found: list[float | None]) -> str:
+    """The mean of three seeds and their range; runs whose loss was NaN (None) are counted."""
+    ended = [100 * a for a in found if a is not None]
+    lost = len(found) - len(ended)
+    if lost:
+        return ", ".join([f"NaN {lost} of {len(found)} times", *(f"{a:.1f}%" for a in ended)])
+    return f"{sum(ended) / len(ended):.1f}% ({min(ended):.1f} to {max(ended):.1f})"
+
+
 def sweep(example: str) -> str:
     """The results of `sweep.py`: a Markdown table with the default rate in bold."""
     found = json.loads((ROOT / "tests" / "sweep.json").read_text())[example]
     defaults, _ = example_of(ROOT / example / "worker.py")
     lines = ["| learning rate | 2 workers | 4 workers |", "|---|---|---|"]
     for rate, reached in found.items():
-        cells = [rate, *("NaN" if a is None else f"{a:.1%}" for a in reached.values())]
+        cells = [rate, *(accuracies(found) for found in reached.values())]
         if float(rate) == defaults["learning_rate"]:
             cells = [f"**{cell}**" for cell in cells]
         lines.append(f"| {' | '.join(cells)} |")
-    text = ("Test accuracy after the default number of steps, one run each (`tests/sweep.py`); one "
-            "test example is worth 0.3 points, and one or two of them mean nothing. Bold: the "
-            "default.")  # fmt: skip
+    text = ("Test accuracy after the default number of steps: the mean of three seeds, and their "
+            "range (`tests/sweep.py`). One test example is worth 0.3 points, and one or two of "
+            "them mean nothing. Bold: the default; twice the default must work, too.")  # fmt: skip
     return "\n".join([text, "", *lines])
 
 
