@@ -42,6 +42,8 @@ def learning(run: "Run", log: bool = False) -> None:
     for axis in axes if log else ():
         axis.set(xscale="log", xlim=(1, None))
         axis.xaxis.set_major_formatter("{x:,.0f}")
+    if log:
+        axes[1].lines[0].set(marker="o", markersize=3)  # few points fill the first decade
     final = run.summary
     picture(
         f"Training loss and test accuracy over {final['global_step']:,} updates. "
