@@ -15,7 +15,7 @@ import numpy as np
 from common.launch import palette, record, timeline
 from common.training import results
 
-BELOW = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2)}  # a legend there hides no curve
+BELOW = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.25)}  # a legend there hides no curve
 
 
 def smooth(values, width: int | np.ndarray) -> np.ndarray:
@@ -138,7 +138,8 @@ def learning(axes, events: list[list[dict]], time: bool = True, log: bool = Fals
     if time and not several:
         _seconds(axes, events)
     if sum(map(bool, events)) > 1:
-        axes.legend(**BELOW, ncols=4, columnspacing=1, handlelength=1.2)
+        columns = 4 if sum(map(bool, events)) < 5 else 3  # as wide as the panel
+        axes.legend(**BELOW, ncols=columns, columnspacing=1, handlelength=1.2)
 
 
 def accuracy(axes, events: list[list[dict]], evaluations: list[dict], time: bool = True) -> None:
@@ -183,7 +184,7 @@ def staleness(axes, measured: dict) -> None:
     axes.set_xlim(-0.6, width + 0.6)
     axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     axes.yaxis.set_major_formatter("{x:.0f}%")
-    axes.set(title="How stale are the updates?", xlabel="updates by others, from pull to push",
+    axes.set(title="How stale are the updates?", xlabel="updates by others, pull to push",
              ylabel="share of the updates")  # fmt: skip
 
 
