@@ -58,8 +58,7 @@ def play(draw: Callable, alt: str, size: tuple[float, float] = SIZE, **choices: 
 
     for slider in sliders.values():
         slider.observe(move, "value")
-    size = {"align_items": "flex-start"}  # otherwise the picture is as wide as the page
-    live = ipywidgets.VBox([*sliders.values(), picture], layout=size)._repr_mimebundle_()
+    live = ipywidgets.VBox([*sliders.values(), picture])._repr_mimebundle_()
     display(live | still, metadata={"image/png": {"alt": alt, "frames": note}}, raw=True)
 
 
