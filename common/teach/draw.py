@@ -39,10 +39,10 @@ def learning(run: "Run", log: bool = False) -> None:
     _, axes = plt.subplots(1, 2, figsize=(9, 2.8), layout="constrained")
     plots.learning(axes[0], run.events, time=not log, log=log)
     plots.accuracy(axes[1], run.events, run.evaluations, time=not log)
-    for axis in axes if log else ():
-        axis.set(xscale="log", xlim=(1, None))
-        axis.xaxis.set_major_formatter("{x:,.0f}")
     if log:
+        for axis in axes:
+            axis.set(xscale="log", xlim=(1, None))
+            axis.xaxis.set_major_formatter("{x:,.0f}")
         axes[1].lines[0].set(marker="o", markersize=3)  # few points fill the first decade
     final = run.summary
     picture(
