@@ -85,13 +85,15 @@ def test_a_slider_changes_the_picture_in_jupyterlab(lab):
         tab.get_by_text("Run All Cells", exact=True).click()
         picture = tab.locator(".jp-OutputArea img.widget-image")
         picture.wait_for()
+        tab.get_by_text("[1]:", exact=True).wait_for()  # the cell has ended: it keeps the focus
         assert tab.locator(".jp-OutputArea img").count() == 1  # the frames do not stand there, too
         slider = tab.locator(".jp-OutputArea .widget-slider [role=slider], .noUi-handle").first
         before = picture.get_attribute("src")
-        slider.focus()
-        tab.keyboard.press("ArrowRight")
+        slider.press("ArrowRight")
         assert eventually(lambda: picture.get_attribute("src") != before, 30)
         assert tab.locator(".widget-readout").first.inner_text() == "2"
+        picture.evaluate("image => image.decode()")
+        assert picture.evaluate("image => image.width === image.naturalWidth")  # else blurred
 
 
 @pytest.mark.parametrize("path", [path for path in ALL if frames(path)])

@@ -51,7 +51,8 @@ def play(draw: Callable, alt: str, size: tuple[float, float] = SIZE, **choices: 
         )
         for name, values in choices.items()
     }  # fmt: skip
-    picture = ipywidgets.Image(value=drawn(**start), format="png", layout={"max_width": "100%"})
+    layout = {"max_width": "100%", "align_self": "flex-start"}  # not stretched to the page's width
+    picture = ipywidgets.Image(value=drawn(**start), format="png", layout=layout)
 
     def move(_):
         picture.value = drawn(**{name: slider.value for name, slider in sliders.items()})
