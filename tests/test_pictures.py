@@ -151,15 +151,17 @@ def test_the_time_is_marked_where_it_was(axes):
 
 @pytest.mark.parametrize(
     ("staleness", "dropped", "title"),
-    [(2, 0, "How stale are the updates?"), (0, 3, "Who came too late?"),
+    [(2, 0, "How stale, without the start?"), (0, 3, "Who came too late?"),
      (0, 0, "Where does the time go?")],
 )  # fmt: skip
 def test_a_panel_shows_what_there_is_to_see(axes, staleness, dropped, title):
     tasks = [{"job": "worker", "index": k, "contributed": 9, "dropped": dropped} for k in (0, 1)]
-    measured = {"mean": staleness / 2, "max": staleness, "theory": 1.0,
-                "histogram": {"0": 5, str(staleness or 0): 5}}  # fmt: skip
-    plots.apart(axes, {"tasks": tasks, "staleness": measured}, EVENTS)
+    # Only the first update is very stale: that is the start, and stays out.
+    events = [[e | {"staleness": staleness if i else 9} for i, e in enumerate(mine)]
+              for mine in EVENTS]  # fmt: skip
+    plots.apart(axes, {"tasks": tasks}, events)
     assert axes.get_title(loc="left") == title
+    assert not staleness or axes.get_xlim()[1] < 3
 
 
 def test_a_diagram_says_what_it_draws(monkeypatch):

@@ -73,14 +73,17 @@ def title(summary: dict) -> str:
 
 def apart(axes, summary: dict, events: list[list[dict]], clocks: dict | None = None) -> None:
     """How stale the updates are; if none is stale, whose gradients came too late; if none did,
-    where the time goes."""
+    where the time goes. The start of the run is left out."""
     tasks = [task for task in summary["tasks"] if task["job"] == "worker"]
-    if summary["staleness"]["max"]:
-        staleness(axes, summary["staleness"])
+    steady = record.steady(events)
+    measured = record.staleness(steady)
+    if measured["max"]:
+        staleness(axes, measured)
+        axes.set_title("How stale, without the start?")
     elif any(task.get("dropped") for task in tasks):
         contributions(axes, summary["tasks"])
     else:
-        shares(axes, events, clocks or {})
+        shares(axes, steady, clocks or {})
 
 
 def _seconds(axes, events: list[list[dict]]) -> None:
@@ -177,9 +180,9 @@ def staleness(axes, measured: dict) -> None:
     axes.bar(list(counts), [100 * n / total for n in counts.values()], color=palette.PS, width=0.7)
     axes.axvline(measured["mean"], color=palette.INK, ls="--", label=f"mean {measured['mean']:.2f}")
     width = max(1, *counts)
-    if measured["theory"] and abs(measured["theory"] - measured["mean"]) > 0.03 * width:
+    if measured["theory"] and abs(measured["theory"] - measured["mean"]) > 0.1 * width:
         label = f"if evenly spread {measured['theory']:.2f}"
-        axes.axvline(measured["theory"], color=palette.GRADIENTS, ls=":", label=label)
+        axes.axvline(measured["theory"], color=palette.INK, ls=":", label=label)
     axes.legend(**BELOW, ncols=2, columnspacing=1, handlelength=1.5)
     axes.set_xlim(-0.6, width + 0.6)
     axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)

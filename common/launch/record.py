@@ -169,6 +169,15 @@ def _sent(folder: Path, stretches: list[tuple[float, float]]) -> float | None:
     return float(np.diff(np.interp(stretches, times, counts)).sum())
 
 
+def steady(events: list[list[dict]]) -> list[list[dict]]:
+    """The events without the start of the run: without its first second, or its first fifth if it
+    is short."""
+    start = min((began(mine[0]) for mine in events if mine), default=0)
+    end = max((mine[-1]["time"] for mine in events if mine), default=0)
+    start += min(1.0, (end - start) / 5)
+    return [[e for e in mine if began(e) >= start] for mine in events]
+
+
 def staleness(events: list[list[dict]]) -> dict:
     """Mean, maximum and histogram of the staleness, and the mean that theory expects."""
     counts = Counter(event["staleness"] for mine in events for event in mine)

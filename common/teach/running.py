@@ -30,10 +30,7 @@ class Run:
     def steady(self) -> list[list[dict]]:
         """The events of each worker without the start of the run: without its first second, or its
         first fifth if it is short."""
-        start = min(record.began(mine[0]) for mine in self.events if mine)
-        end = max(mine[-1]["time"] for mine in self.events if mine)
-        start += min(1.0, (end - start) / 5)
-        return [[e for e in mine if record.began(e) >= start] for mine in self.events]
+        return record.steady(self.events)
 
     @property
     def staleness(self) -> dict:
