@@ -200,11 +200,15 @@ def _legend(axes, keeper: str, workers: list[int], arrows: bool, never: set[str]
                 handlelength=1.2)  # fmt: skip
 
 
-def describe(events: list[list[dict]], computing: dict | None = None) -> str:
+def describe(events: list[list[dict]], computing: dict | None = None, keeper: str = "ps") -> str:
     """What the picture shows, in words."""
     said, computing = [], computing or {}
     for k in lanes(events, computing):
         found = shares(events[k], computing.get(k, ()))
         parts = [f"{name} {share:.0%}" for name, share in found.items() if share > 0.004]
         said.append(f"worker {k}: {', '.join(parts)}")
-    return f"Timeline of a few steps. Shares of all steps: {'; '.join(said)}"
+    marks = f", and a mark on the lane of the {keeper} for each update" if keeper else ""
+    return (
+        f"Timeline of a few steps: a lane for each task{marks}. "
+        f"Shares of all steps: {'; '.join(said)}"
+    )

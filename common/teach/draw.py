@@ -57,7 +57,7 @@ def timeline(run: "Run", cycles: int = 0) -> None:
     size = 9, lanes.height(run.events, keeper, clocks)
     _, axes = plt.subplots(figsize=size, layout="constrained")
     lanes.draw(axes, run.events, run.updates, cycles, keeper, clocks)
-    picture(lanes.describe(run.steady, clocks))
+    picture(lanes.describe(run.steady, clocks, keeper if run.updates else ""))
 
 
 def staleness(run: "Run", found: dict | None = None) -> None:
