@@ -32,16 +32,20 @@ def anchor(term: str) -> str:
 
 
 def linked(notebook: nbformat.NotebookNode, path: Path) -> nbformat.NotebookNode:
-    """Returns the notebook with a link at the first use of each term, unless it has one."""
+    """Returns the notebook with a link at the first use of each term, and at no other; a link on
+    other words counts, too."""
     page = os.path.relpath("GLOSSARY.md", path.parent)
     cells = [cell for cell in notebook.cells
              if cell.cell_type == "markdown" and not navigation.is_navigation(cell)]  # fmt: skip
     for term in LINKED:
         target = f"]({page}#{anchor(term)})"
+        words, how = r"\s".join(map(re.escape, term.split(" "))), 0 if term.isupper() else re.I
+        old = re.compile(rf"\[({words}s?){re.escape(target)}", how)
+        for cell in cells:
+            cell.source = old.sub(r"\1", cell.source)
         if any(target in cell.source for cell in cells):
             continue
-        words = r"\s".join(map(re.escape, term.split(" ")))
-        use = re.compile(rf"\b({words}s?)\b", 0 if term.isupper() else re.I)
+        use = re.compile(rf"\b({words}s?)\b", how)
         for cell in cells:
             parts = SKIPPED.split(cell.source)
             for i in range(0, len(parts), 2):
