@@ -23,6 +23,7 @@ HERE = Path(__file__).resolve().parent
 LARGE = ("--hidden", 1000, "--batch_size", 1024)  # each part takes tens of milliseconds
 MICRO_BATCHES, RUNS = (1, 2, 4, 8), 3
 FIRST = 10  # steps left out: they are slower, and watch.py traces some of them
+FORWARD = 0.5  # the opacity of a forward part in the picture
 SCALAR = 8  # bytes: the most that a clock, a count or the loss takes
 
 
@@ -114,7 +115,7 @@ def draw(axes, step: list, title: str, length: float, scale: float = 1e3) -> Non
     workers = sorted({part[1] for part in step})
     axes.barh(workers, scale * span(step), height=0.7, color=palette.WAIT)
     lanes, left = [part[1] for part in step], [scale * (part[3] - began) for part in step]
-    colours = [to_rgba(palette.worker(k), 0.4 if what == "forward" else 1) for what, k, *_ in step]
+    colours = [to_rgba(palette.COMPUTE, FORWARD if what == "forward" else 1) for what, *_ in step]
     axes.barh(lanes, [scale * (end - begin) for *_, begin, end in step], left=left, height=0.7,
               ec="white", lw=0.6, color=colours)  # fmt: skip
     room = 0.028 * length * 9 / axes.figure.get_figwidth()  # for two letters
@@ -131,6 +132,8 @@ def draw(axes, step: list, title: str, length: float, scale: float = 1e3) -> Non
             )
     axes.set(title=title, xlim=(0, scale * length))
     axes.set_yticks(workers, [f"worker {k}" for k in workers])
+    for k, label in zip(workers, axes.get_yticklabels()):
+        label.set(color=palette.worker(k), fontweight="bold")
     axes.invert_yaxis()
     axes.grid(False, axis="y")
 
@@ -151,8 +154,8 @@ def pipelines(folders: dict[int, list[Path]]) -> plt.Figure:
         title = f"m = {m}: idle for {bubble(step):.0%} of this step"
         draw(axes, step, title, 1.02 * max(map(span, chosen.values())))
     axes.set_xlabel("milliseconds")
-    key = {"F: forward": (palette.worker(0), 0.4), "B: backward": (palette.worker(0), 1),
-           "idle": (palette.WAIT, 1)}  # fmt: skip
+    key = {"F: compute forward": (palette.COMPUTE, FORWARD),
+           "B: compute backward": (palette.COMPUTE, 1), "idle": (palette.WAIT, 1)}  # fmt: skip
     patches = [Patch(color=c, alpha=alpha, label=name) for name, (c, alpha) in key.items()]
     figure.legend(handles=patches, loc="outside lower right", ncols=3)
     return figure
