@@ -66,17 +66,17 @@ class Disturbed:
             time.sleep(0.1)
         raise TimeoutError(f"worker {worker} made no {steps} steps:\n{self.screen()}")
 
+    def saved(self) -> int:
+        """The update of the newest checkpoint, or 0."""
+        found = (self.folder / "checkpoints").glob("model.ckpt-*.index")
+        return max((int(path.stem.rpartition("-")[2]) for path in found), default=0)
+
     def wait_for_loss(self, updates: int = 20, seconds: float = 120) -> None:
         """Waits for a new checkpoint, and then until `updates` more have been made: these are lost
         if the ps dies now."""
-
-        def saved() -> int:
-            found = (self.folder / "checkpoints").glob("model.ckpt-*.index")
-            return max((int(path.stem.rpartition("-")[2]) for path in found), default=0)
-
-        old, end = saved(), time.monotonic() + seconds
+        old, end = self.saved(), time.monotonic() + seconds
         while time.monotonic() < end:
-            newest = saved()
+            newest = self.saved()
             if newest > old and self.events(0)[-1]["global_step"] >= newest + updates:
                 return
             time.sleep(0.05)
