@@ -147,8 +147,9 @@ def sweep(example: str) -> str:
             cells = [f"**{cell}**" for cell in cells]
         lines.append(f"| {' | '.join(cells)} |")
     text = ("Test accuracy after the default number of steps: the mean of three seeds, and their "
-            "range (`tests/sweep.py`). One test example is worth 0.3 points, and one or two of "
-            "them mean nothing. Bold: the default; twice the default must work, too.")  # fmt: skip
+            "range (`tests/sweep.py`). One test example is worth 0.3 points, and a difference of "
+            "one or two examples means nothing. Bold: the default. We choose it so that twice the "
+            "default works, too.")  # fmt: skip
     return "\n".join([text, "", *lines])
 
 
