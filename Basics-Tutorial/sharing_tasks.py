@@ -43,9 +43,9 @@ def trainer(cluster: dict, folder: str) -> None:
         session.run(initialise)
         while not over:
             session.run(first_half)
-            time.sleep(0.02)  # a larger model takes so long to update
+            time.sleep(0.02)  # a larger model takes this long to update
             session.run(second_half)
-            time.sleep(0.02)  # and so long to compute the next gradient
+            time.sleep(0.02)  # and this long to compute the next gradient
             waiting, over = session.run(look)
             if waiting:
                 session.run(answer)

@@ -212,6 +212,13 @@ def test_the_index_names_the_headings():
     assert len(navigation.ENTRY.findall(text)) > 60
 
 
+@pytest.mark.parametrize("path", ALL)
+def test_each_formula_stands_on_one_line(path):
+    """The site takes a dollar sign without a second one on its line for a dollar sign."""
+    text = re.sub(r"```.*?```|`[^`\n]*`|\$\$.*?\$\$", "", texts(read(path).cells), flags=re.S)
+    assert not [line for line in text.splitlines() if line.count("$") % 2]
+
+
 def frames(path: str) -> list[dict]:
     """What stands in for the sliders of a notebook where there is no kernel."""
     outputs = [output for cell in code_cells(read(path)) for output in cell.outputs]
