@@ -164,6 +164,13 @@ def test_a_panel_shows_what_there_is_to_see(axes, staleness, dropped, title):
     assert not staleness or axes.get_xlim()[1] < 3
 
 
+def test_a_run_of_one_step_has_no_start_to_leave_out(axes):
+    one = [EVENTS[0][:1], []]
+    assert record.steady(one) == one
+    plots.apart(axes, {"tasks": []}, one)
+    assert axes.patches
+
+
 def test_a_diagram_says_what_it_draws(monkeypatch):
     shown = []
     monkeypatch.setattr(draw, "display", lambda data, **about: shown.append((data, about)))

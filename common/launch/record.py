@@ -171,11 +171,12 @@ def _sent(folder: Path, stretches: list[tuple[float, float]]) -> float | None:
 
 def steady(events: list[list[dict]]) -> list[list[dict]]:
     """The events without the start of the run: without its first second, or its first fifth if it
-    is short."""
+    is short; all, if they all belong to the start."""
     start = min((began(mine[0]) for mine in events if mine), default=0)
     end = max((mine[-1]["time"] for mine in events if mine), default=0)
     start += min(1.0, (end - start) / 5)
-    return [[e for e in mine if began(e) >= start] for mine in events]
+    found = [[e for e in mine if began(e) >= start] for mine in events]
+    return found if any(found) else events
 
 
 def staleness(events: list[list[dict]]) -> dict:
