@@ -17,7 +17,8 @@ the last 100 episodes reaches --target_return first.
 import math
 
 from common import cluster, fail, gates, models  # import first: quiet start-up
-from common.training import checkpoints, measure, results
+from common.record import faults
+from common.training import checkpoints, measure
 from common.training.events import Events, finish
 import tensorflow.compat.v1 as tf
 
@@ -115,7 +116,7 @@ with tf.train.MonitoredTrainingSession(
         except tf.errors.DeadlineExceededError:
             fail(f"no worker sent a batch within {flags.timeout:g} s: start one, or see its log")
         if not math.isfinite(found["loss"]):
-            results.diverged(task, "the loss of the learner")
+            faults.diverged(task, "the loss of the learner")
         made, mean = int(found["count"]), float(found["mean"])
         began, pull, play = found["times"]
         events[found["actor"]].note(

@@ -12,7 +12,7 @@ import os
 import time
 
 from common import cluster, copies, fail, gates  # import first: quiet start-up
-from common.launch import addresses
+from common.told import addresses
 import tensorflow.compat.v1 as tf
 
 import cartpole  # in this folder, as is shared

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import psutil
 
-from common.launch import processes, record
+from common.launch import processes
+from common.record import results, trace
 from common.teach.scratch import ROOT, SCRATCH
 
 
@@ -33,7 +34,7 @@ class Disturbed:
         return self._run.log.read_text(errors="replace")
 
     def events(self, worker: int) -> list[dict]:
-        return record.Tail(self.folder / f"events-worker-{worker}.jsonl").read()
+        return results.Tail(self.folder / f"events-worker-{worker}.jsonl").read()
 
     def tasks(self) -> dict[str, psutil.Process]:
         """The processes of the run's tasks, by name, from the process table."""
@@ -60,7 +61,7 @@ class Disturbed:
         since, end = (self.deaths or [(0.0, "")])[-1][0] + 0.1, time.monotonic() + seconds
         while time.monotonic() < end and self._run.popen.poll() is None:
             with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
-                later = [e["time"] for e in self.events(worker) if record.began(e) > since]
+                later = [e["time"] for e in self.events(worker) if trace.began(e) > since]
                 if len(later) >= steps:
                     return later[0] - since
             time.sleep(0.1)

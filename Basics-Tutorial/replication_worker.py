@@ -8,7 +8,7 @@ import sys
 
 from common.cluster import tf  # TensorFlow, with a quiet start-up
 from common.gates import Gate
-from common.launch import addresses
+from common.told import addresses
 
 RATE = 0.1
 

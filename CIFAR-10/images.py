@@ -5,7 +5,7 @@ import tensorflow.compat.v1 as tf
 
 from common import cluster, data, fail, gates
 from common.datasets import cifar10
-from common.launch import addresses
+from common.told import addresses
 
 random = tf.compat.v2.image  # has the stateless functions
 SIZE, CROP = 32, 24  # width in pixels: of an image, and of the part that the network sees

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import tensorflow.compat.v1 as tf
 
-from common.training import results
+from common.record import results
 
 SOON = 0.05  # seconds between two measurements
 

@@ -4,7 +4,7 @@ from collections import Counter, deque
 
 import numpy as np
 
-from common.launch import record
+from common.record.summary import versions
 
 LOGGED = 8  # workers that have events: as many as a picture can show
 RECENT = 40  # events kept of each of them
@@ -44,7 +44,7 @@ class Journal:
         self.recent = [deque(maxlen=RECENT) for _ in range(min(n, LOGGED))]
         pushes = flags.steps if rounds else flags.steps / n  # of each worker
         self.apart = {"events": round(pushes / LINES), "updates": round(flags.steps / LINES)}
-        self.expected, self.cycles = 0.0, 0  # of the staleness; see record.summarise, "theory"
+        self.expected, self.cycles = 0.0, 0  # of the staleness; see summarise, "theory"
         self.before: list[tuple | None] = [None] * n  # each worker's last step
 
     def step(self, cluster, k: int, number: int, pulled_at: int, stale: int, told: float) -> None:
@@ -148,5 +148,5 @@ class Journal:
                 "histogram": {str(s): self.staleness[s] for s in sorted(self.staleness)},
             },
             "tasks": tasks,
-            "versions": record.versions(),
+            "versions": versions(),
         }

@@ -2,7 +2,7 @@
 
 from journal import Journal
 
-from common.launch import palette, plots, timeline
+from common.pictures import palette, plots, timeline
 
 SHOWN = 4  # workers in the timeline
 

@@ -10,8 +10,9 @@ from journal import LOGGED, Journal
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from common.launch import plots, screen
-from common.training import results
+from common.launch import screen
+from common.pictures import plots
+from common.record import results
 
 
 class Report:

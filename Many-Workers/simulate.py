@@ -23,9 +23,9 @@ from schemes import SCHEMES
 
 from common import datasets, fail, flags
 from common.flags import Flag
-from common.launch import converters as to
-from common.launch import mistakes, record
-from common.training import results
+from common.record import results
+from common.told import converters as to
+from common.told import mistakes
 
 ZERO_UP = to.number(float, "0 or more", lambda value: value >= 0)
 # The collection's flags, without those that only real processes need.
@@ -163,7 +163,7 @@ def main(arguments: list[str]) -> None:
         datasets.reader(options.data).fetch(options)
     results.create(where)
     print(f"{options.workers} workers, {options.ps} ps, simulated in one process; "
-          f"results in {record.shown(where)}", flush=True)  # fmt: skip
+          f"results in {results.shown(where)}", flush=True)  # fmt: skip
     with Report(options, where) as report:
         cluster, journal = simulate(options, report=report)
     if not math.isfinite(journal.evaluations[-1]["test_loss"] if journal.evaluations else 0.0):

@@ -17,7 +17,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import Patch
 
 from common import datasets
-from common.launch import palette
+from common.pictures import palette
 
 HERE = Path(__file__).resolve().parent
 LARGE = ("--hidden", 1000, "--batch_size", 1024)  # each part takes tens of milliseconds

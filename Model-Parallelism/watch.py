@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tensorflow.compat.v1 as tf
 
-from common.training import results
+from common.record import results
 
 TRACED = range(5, 10)  # the steps that Transfers traces; costs.py leaves them out
 ENDS = re.compile(r"from /job:(\w+)/\S*task:(\d+)/\S* to /job:(\w+)/\S*task:(\d+)/")

@@ -8,7 +8,8 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from common import data, fail, models
-from common.training import events, results
+from common.record import results
+from common.training import events
 
 
 def probabilities(task, model: str, arrays: list[np.ndarray], x: np.ndarray) -> np.ndarray:

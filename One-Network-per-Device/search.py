@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from common import fail, models
 from common.gates import Gate
-from common.launch import addresses
+from common.told import addresses
 from common.training import checkpoints
 from common.training.together import StartAndStop
 

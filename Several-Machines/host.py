@@ -15,7 +15,8 @@ from common import fail  # noqa: E402
 try:
     import psutil  # noqa: F401 (every launcher needs it)
 
-    from common.launch import network, record
+    from common.launch import network
+    from common.record.summary import versions
 except ModuleNotFoundError as error:
     fail(f"PYTHON={sys.executable} lacks {error.name}: install the packages of "
          "common/requirements.txt there, or unset PYTHON")  # fmt: skip
@@ -23,8 +24,8 @@ except ModuleNotFoundError as error:
 
 def describe(example: str, ports: int) -> dict:
     """This host's versions, and as many free ports as asked for."""
-    versions = record.versions() | {"code": digest(example)}
-    return {"versions": versions, "ports": network.free_ports(ports, private=False)}
+    found = versions() | {"code": digest(example)}
+    return {"versions": found, "ports": network.free_ports(ports, private=False)}
 
 
 def digest(example: str) -> str:

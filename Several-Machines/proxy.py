@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from connection import connect, keep_alive
 
 from common import fail
-from common.training import results
+from common.record import faults, results
 
 
 def main(ssh: str, host: str, at: str, where: str, run: str, name: str, *words: str) -> int:
@@ -25,7 +25,7 @@ def main(ssh: str, host: str, at: str, where: str, run: str, name: str, *words: 
     restarts = os.environ["TASK_RESTARTS"]
     connection = connect(ssh, host, at, ["task", run, name, restarts, *words])
     keep_alive(connection)
-    results.written.append(where)  # the error for a full disk names it
+    faults.folders.append(where)  # the error for a full disk names it
     screen, known = sys.stdout.buffer, False
     for line in connection.stdout:
         if not line.startswith(b"{"):  # from the start-up files of the host's shell

@@ -22,8 +22,9 @@ import job_steps
 
 from common import fail, flags
 from common.flags import Parser
-from common.launch import addresses, converters, example, launcher, prepare
-from common.training.results import now
+from common.launch import launcher, prepare
+from common.record.results import now
+from common.told import addresses, converters, example
 
 PORT = converters.number(int, "a port, 1 to 65535", lambda value: 0 < value < 65536)
 

@@ -22,7 +22,8 @@ import host as this
 
 from common import fail
 from common.flags import Parser
-from common.launch import converters, example, launcher
+from common.launch import launcher
+from common.told import converters, example
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -12,7 +12,7 @@ import time
 import tensorflow as tf
 
 import problem  # in this folder
-from common.launch import addresses
+from common.told import addresses
 from common.training.measure import now
 
 # Flags and their defaults (--help lists them all). --strategy: the script of that name, or this.

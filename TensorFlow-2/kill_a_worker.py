@@ -17,7 +17,7 @@ import psutil
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # common/ is next to this folder
-from common.launch import record
+from common.record import results, trace
 
 STEPS, AFTER = 800, 200  # --steps; the update after which worker 1 is killed
 DELAY = "0:0.03,1:0.03"  # slow enough for a killed worker to return before the end
@@ -29,7 +29,7 @@ def main(strategy: str) -> None:
         command = ["bash", f"{HERE}/run.sh", "--plain", "--strategy", strategy, "--delay", DELAY,
                    "--steps", str(STEPS), "--results", folder]  # fmt: skip
         run = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        tail, reached = record.Tail(where / "events-worker-1.jsonl"), 0
+        tail, reached = results.Tail(where / "events-worker-1.jsonl"), 0
         while reached < AFTER and run.poll() is None:
             reached = max([reached, *(event["global_step"] for event in tail.read())])
             time.sleep(0.01)
@@ -57,10 +57,10 @@ def words(process: psutil.Process) -> set[str]:
 
 def report(where: Path, killed: float) -> None:
     """Prints when each worker continued, and how many updates were made twice."""
-    both, summary = record.read_events(where, 2), json.loads((where / "summary.json").read_text())
+    both, summary = trace.read_events(where, 2), json.loads((where / "summary.json").read_text())
     print()
     for k, events in enumerate(both):
-        later = [began - killed for event in events if (began := record.began(event)) > killed]
+        later = [began - killed for event in events if (began := trace.began(event)) > killed]
         went_on = f"began its next step {min(later):.2f} s after the kill"
         print(f"worker {k}", went_on if later else "began no more steps: the run had ended")
     made = summary["global_step"]

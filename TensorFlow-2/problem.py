@@ -11,8 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from common import data, fail, gates, models
-from common.launch import addresses
-from common.training import checkpoints, evaluation, events, results
+from common.told import addresses
+from common.record import faults, trace
+from common.training import checkpoints, evaluation, events
 
 
 def batches(flags, train, worker) -> tf.data.Dataset:
@@ -98,9 +99,9 @@ class Record:
             pulled_at=pulled_at, time=pushed, out=out, counted=counted,
         )  # fmt: skip
         if math.isnan(loss):
-            results.diverged(self._task, f"the loss of worker {replica}")
+            faults.diverged(self._task, f"the loss of worker {replica}")
         if pushed > self._line:
-            print(results.line(replica, number + 1, loss, number - pulled_at), flush=True)
+            print(trace.line(replica, number + 1, loss, number - pulled_at), flush=True)
             self._line = pushed + 1
 
     def save_and_measure(self) -> bool:
@@ -127,7 +128,7 @@ class Record:
         """Saves a last checkpoint, evaluates on the whole test set, writes parameters.npz."""
         found, flags = self._measure(), self._task.flags
         if not math.isfinite(found["test_loss"]):
-            results.diverged(self._task, "the loss on the test set")
+            faults.diverged(self._task, "the loss on the test set")
         self._save()
         arrays = {param.name.partition(":")[0]: param.numpy() for param in self._params}
         events.finish(flags.results, arrays, **found)

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from common import flags as command_line
-from common.launch import converters as to
-from common.training import results
+from common.record import results
+from common.told import converters as to
 
 # Keras takes a third of TensorFlow's import time. With this set, it loads on first use.
 _ours = "TF_USE_LEGACY_KERAS" not in os.environ
@@ -67,7 +67,7 @@ class Task:
         folder = Path(sys.argv[0]).resolve().parent
         main = Path(sys.argv[0])
         if defaults is None:
-            from common.launch.example import example_of, main_script
+            from common.told.example import example_of, main_script
 
             main = main_script(folder)
             defaults, _ = example_of(main)
@@ -93,7 +93,7 @@ class Task:
         elif launched:
             task = cls(flags.job_name, flags.task_index, dict(zip(hosts, said)), flags)
         else:
-            from common.launch import by_hand
+            from common.told import by_hand
 
             task = cls(*by_hand.find(job, hosts, flags), flags)
         if task.hosts:
@@ -103,7 +103,7 @@ class Task:
         flags.results = flags.results or f"{folder}/results/{results.now()}-{job}-{task.index}"
         flags.checkpoint_dir = flags.checkpoint_dir or str(Path(flags.results) / "checkpoints")
         if not launched:
-            from common.launch import by_hand
+            from common.told import by_hand
 
             by_hand.check(task, defaults, parser, named)
         # All sessions of a process share the threads that the first one requests. That session may

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from common import fail
 from common.datasets import KNOWN
-from common.launch import converters as to
+from common.told import converters as to
 
 DATASETS = tuple(KNOWN)
 DOWNLOADED = ("mnist", "fashion_mnist", "cifar10")
@@ -114,7 +114,7 @@ def _checked(name: str, flag: Flag, default, folder: Path) -> Flag:
             text = f"a {suffix} file (default: {Path(default).name})"
             flag = flag._replace(kind=to.dataset((), suffix), metavar="PATH", text=text)
     if name == "workers" and default is None:
-        from common.launch import gpus
+        from common.told import gpus
 
         text = "replicas (default: one per GPU, or 2 without a GPU)"
         return flag._replace(default=gpus.count() or 2, text=text)

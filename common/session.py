@@ -9,7 +9,8 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from common import data, models
-from common.training import graphs, measure, results
+from common.record import faults, results
+from common.training import graphs, measure
 from common.training.loop import Session
 from common.training.recovery import SessionCreator
 from common.training.steps import Notes, Replica, Step
@@ -171,7 +172,7 @@ def training(
                 yield kind(monitored, steps, 0 if hooks else between)
             looped = True
     except tf.train.NanLossDuringTrainingError:
-        results.diverged(task, f"the loss of {task.name}")
+        faults.diverged(task, f"the loss of {task.name}")
     except LOST:
         if not looped:
             raise

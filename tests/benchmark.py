@@ -37,9 +37,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from common.launch import network, record
+from common.launch import network
 from common.launch.processes import Group, Process, describe_exit
-from common.training import results
+from common.record import results, trace
+from common.record.summary import versions
 
 WORKERS, BATCH, HIDDEN, RATE = 2, 64, 128, 0.05
 TASKS = str(Path(__file__).with_name("benchmark_tasks.py"))
@@ -158,7 +159,7 @@ def hogwild_run(steps: int, folder: Path, memory: dict[str, float]) -> dict[str,
     launcher = {"launcher": [*command, *training(steps, folder)]}
     began = run_all(launcher, ["launcher"], folder, lambda: peaks(folder, memory))
     summary = json.loads((folder / "summary.json").read_text())
-    first = min(record.began(events[0]) for events in record.read_events(folder, WORKERS))
+    first = min(trace.began(events[0]) for events in trace.read_events(folder, WORKERS))
     return {RUN: summary["examples_per_second"], START: first - began}
 
 
@@ -340,7 +341,7 @@ def main() -> None:
         "medians": medians,
         "ratios": ratios,
         "memory_mb": {task: statistics.median(values) for task, values in memory.items()},
-        "versions": record.versions(),
+        "versions": versions(),
     }
     print("\n" + table(found))
     if flags.json:

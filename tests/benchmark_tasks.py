@@ -16,7 +16,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from common import cluster, data, datasets, models, session
-from common.launch import addresses
+from common.told import addresses
 from common.training.together import StartAndStop
 
 HOGWILD = Path(__file__).resolve().parents[1] / "HogWild" / "worker.py"

@@ -21,8 +21,7 @@ import numpy as np
 import pytest
 from machine import seconds
 
-from common.launch import record
-from common.training import results
+from common.record import results, trace
 
 pytest_plugins = ["budget", "pytester"]
 
@@ -122,7 +121,7 @@ def task_pid(where, job: str, index: int) -> int:
 
 def reach(folder, step: int, worker: int = 0) -> list[dict]:
     """Waits until a worker has made the given update, and returns its events so far."""
-    tail, events = record.Tail(results.events_file(folder, worker)), []
+    tail, events = results.Tail(trace.events_file(folder, worker)), []
 
     def reached():
         events.extend(tail.read())
@@ -145,7 +144,7 @@ def wait_for_checkpoint(folder, step: int) -> None:
 def kill_and_see_it_back(where, job: str, index: int, workers: int = 2) -> float:
     """Kills a task and waits until all workers continue after its restart; returns the time of the
     kill."""
-    tails = [record.Tail(results.events_file(where, k)) for k in range(workers)]
+    tails = [results.Tail(trace.events_file(where, k)) for k in range(workers)]
     pid, killed = task_pid(where, job, index), time.time()
     os.kill(pid, signal.SIGKILL)
     went_on = set()

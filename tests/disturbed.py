@@ -15,7 +15,7 @@ from pathlib import Path
 
 from conftest import ROOT, eventually, held, listening, processes
 
-from common.launch import record
+from common.record import results
 
 CABLE = Path(__file__).with_name("cable.py")
 SIGNALS = {"kill": signal.SIGKILL, "two": signal.SIGKILL, "term": signal.SIGTERM}
@@ -39,7 +39,7 @@ class Run:
         command = ["bash", f"{ROOT}/{folder}/run.sh", "--plain", *flags, "--steps", str(steps)]
         command += ["--timeout", f"{limit:.0f}", "--results", str(self.results)]
         env = {"DISTURBED_RUN": str(where), "PYTHON": sys.executable, "TMPDIR": f"{where}/tmp"}
-        self._tails: dict[Path, record.Tail] = {}
+        self._tails: dict[Path, results.Tail] = {}
         self._lines, self._points = 0, []
         self.at = None  # how many lines the events had when it was disturbed
         self.began = time.monotonic()
@@ -83,7 +83,7 @@ class Run:
     def lines(self) -> int:
         """How many steps are in the events so far."""
         for path in self.results.glob("events-worker-*.jsonl"):
-            tail, events = self._tails.setdefault(path, record.Tail(path)), []
+            tail, events = self._tails.setdefault(path, results.Tail(path)), []
             with contextlib.suppress(ValueError):  # a broken line: numbers() counts it
                 events = tail.read()
             if events:

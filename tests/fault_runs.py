@@ -20,9 +20,9 @@ from conftest import ROOT
 from disturbed import Run, missing_and_twice
 
 from common import flags as command_line
-from common.launch import example as examples
 from common.launch import network
-from common.training import results
+from common.record import results
+from common.told import example as examples
 
 TRAINS = 3.0  # seconds that an undisturbed run should train
 LIMIT = 240.0  # --timeout of a run

@@ -29,7 +29,7 @@ import fault_soak
 import fault_table
 from fault_runs import Matrix, matrix
 
-from common.training import results
+from common.record import results
 
 HERE = Path(__file__).resolve().parent
 FOUND, TABLE = HERE / "faults.jsonl", HERE / "faults.md"

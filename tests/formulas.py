@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits
 
-from common.launch.example import main_script
+from common.told.example import main_script
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -233,7 +233,7 @@ SCHEMES = {
     "One-Network-per-Device": Scheme(None, "Non-Distributed-Setup/train.py", 62),
     "In-Graph-Replication": Scheme(None, "Multiple-GPUs-Single-Machine/towers.py", 27),
     "CIFAR-10": Scheme(None, "HogWild", 60),
-    "Actor-Learner": Scheme(None, "HogWild", 95),
+    "Actor-Learner": Scheme(None, "HogWild", 96),
     "TensorFlow-2": Scheme(None, "HogWild", 100),
 }
 

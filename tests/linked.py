@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "Many-Workers")]
 
 import simulate  # noqa: E402
 
-from common.launch import record  # noqa: E402
+from common.record import trace  # noqa: E402
 
 FOUND = ROOT / "tests" / "linked.json"
 MBIT = 100
@@ -45,7 +45,7 @@ def run(example: str, *flags) -> tuple[dict, list[list[dict]]]:
         if done.returncode:
             sys.exit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
         summary = json.loads(Path(where, "summary.json").read_text())
-        return summary, record.read_events(where, summary["workers"])
+        return summary, trace.read_events(where, summary["workers"])
 
 
 def speed() -> list[dict]:

@@ -1,4 +1,4 @@
-"""`python -m common.collect` on the folder of a finished run, for tests that have one."""
+"""`python -m common.commands.collect` on the folder of a finished run, for tests that have one."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ from machine import seconds
 
 
 def collect(*folders) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "common.collect", *map(str, folders)]
+    command = [sys.executable, "-m", "common.commands.collect", *map(str, folders)]
     return subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True,
                           timeout=seconds(60))  # fmt: skip
 

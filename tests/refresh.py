@@ -36,8 +36,8 @@ import notebooks
 import searches
 import several_machines
 
-from common.launch.example import example_of
 from common.teach import quotes
+from common.told.example import example_of
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"(<!-- (\w+): (.*?) -->)(.*?)(<!-- end -->)", re.S)

@@ -73,7 +73,7 @@ def run(some, example: str, ps: str, workers: str, steps: int, *flags) -> dict:
                 task.kill()
         if any(codes):
             sys.exit("\n".join(path.read_text() for path in Path(folder).glob("*.log")))
-        collect = [sys.executable, "-m", "common.collect", folder]
+        collect = [sys.executable, "-m", "common.commands.collect", folder]
         subprocess.run(collect, cwd=ROOT, env=os.environ | {"NO_CURVES": "1"}, check=True)
         found = json.loads(Path(folder, "summary.json").read_text())
     return {

@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT))
 
 import formulas  # noqa: E402
 
-from common.launch.example import example_of  # noqa: E402
+from common.told.example import example_of  # noqa: E402
 
 FOUND = ROOT / "tests" / "sweep.json"
 FACTORS, WORKERS, SEEDS = (0.25, 1, 2, 4), (2, 4), (0, 1, 2)

@@ -22,7 +22,7 @@ from conftest import (
 )
 from machine import seconds
 
-from common.launch import record
+from common.record import results, trace
 
 pytestmark = pytest.mark.slow("thousands of steps, and tasks that are killed")
 
@@ -52,7 +52,7 @@ def test_synchronous_means_synchronous(start):
         if task["job"] == "worker":
             assert (task["contributed"], task["dropped"]) == (100, 0)
     for k in everyone:
-        mine = record.read_events(where, k + 1)[k]
+        mine = trace.read_events(where, k + 1)[k]
         assert [event["global_step"] for event in mine] == list(range(1, 101))
         assert all(min(e["pull"], e["compute"], e["push"]) >= 0 for e in mine)
     assert summary["staleness"]["max"] == 0
@@ -88,7 +88,7 @@ def test_synchronous_training_survives(start, tmp_path):
     rounds.write_text(source.replace(READ, DIE))
     flags = ["--steps", 1100, "--checkpoint_dir", tmp_path / "a[1]"]
     process, where = start("Synchronous-SGD", *flags, root=root)
-    tail, steps = record.Tail(where / "updates.jsonl"), []
+    tail, steps = results.Tail(where / "updates.jsonl"), []
 
     def back() -> bool:
         steps.extend(update["global_step"] for update in tail.read())

@@ -12,8 +12,8 @@ import pytest
 from conftest import ROOT, environment
 from machine import seconds
 
-from common.launch import by_hand
-from common.training import results
+from common.record import trace
+from common.told import by_hand
 
 pytestmark = pytest.mark.slow("tests how runs start, not a scheme")
 
@@ -50,7 +50,7 @@ def finish(tasks, tmp_path, ports, earlier=""):
     assert (tmp_path / "worker-0" / "parameters.npz").is_file()
     steps = []
     for k in (0, 1):
-        text = results.events_file(tmp_path / f"worker-{k}", k).read_text()
+        text = trace.events_file(tmp_path / f"worker-{k}", k).read_text()
         assert not k or text.startswith(earlier)
         lines = text.removeprefix(earlier).splitlines()
         steps.append([json.loads(line)["global_step"] for line in lines])
@@ -65,7 +65,7 @@ def test_three_terminals_with_the_default_ports(tmp_path):
     cuts that one off, and appends to the others."""
     earlier = "".join(json.dumps({"global_step": 1, "time": k}) + "\n" for k in range(3))
     (tmp_path / "worker-1").mkdir()
-    results.events_file(tmp_path / "worker-1", 1).write_text(earlier + '{"time": 17')
+    trace.events_file(tmp_path / "worker-1", 1).write_text(earlier + '{"time": 17')
     tasks = [start(job, i, tmp_path, "--task_index", str(i)) for job, i in TASKS]
     finish(tasks, tmp_path, [2222, 2223, 2224], earlier)
 

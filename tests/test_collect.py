@@ -1,4 +1,4 @@
-"""`python -m common.collect`: the results of a run from what its tasks wrote.
+"""`python -m common.commands.collect`: the results of a run from what its tasks wrote.
 
 For runs of `run.sh`, `test_documented.py` and `test_examples.py` call `rebuilt.assert_the_same`.
 """
@@ -15,8 +15,9 @@ from rebuilt import collect
 from test_examples import SUMMARY
 from test_flags import assert_one_sentence
 
-from common.launch import network, record
-from common.training import results
+from common.launch import network
+from common.record import trace
+from common.record.summary import summarise
 
 
 def by_hand(tmp_path, *tasks):
@@ -49,17 +50,17 @@ def test_parts_of_a_run_by_hand(tmp_path):
     ps, first, second = (tmp_path / name for name in ("ps", "first", "second"))
     outputs = by_hand(tmp_path, ("ps", 0, ps), ("worker", 0, first), ("worker", 1, second))
     for output, folder in zip(outputs, (ps, first, second)):
-        says = f"are in {folder}; to merge a run's results: .venv/bin/python -m common.collect"
+        says = f"are in {folder}; to merge a run's results: .venv/bin/python -m common."
         assert says in output.splitlines()[-1]
     # What the launcher would make of the same files, in one folder.
     together = tmp_path / "together"
     shutil.copytree(first, together)
-    shutil.copy(results.events_file(second, 1), together)
+    shutil.copy(trace.events_file(second, 1), together)
     flags = json.loads((first / "task-worker-0.json").read_text())["flags"]
     assert flags["results"] == str(first) and flags["workers"] == 2
     tasks = [{"job": job, "index": k, "exit_code": 0, "restarts": 0}
              for job, k in (("ps", 0), ("worker", 0), ("worker", 1))]  # fmt: skip
-    expected = record.summarise(together, "HogWild", flags, tasks)
+    expected = summarise(together, "HogWild", flags, tasks)
 
     done = collect(second, ps, first)
     assert (done.returncode, done.stderr) == (0, "")

@@ -13,7 +13,8 @@ from conftest import ROOT, environment
 from machine import seconds
 from packaging.requirements import Requirement
 
-from common.launch import doctor, network
+from common.commands import doctor
+from common.launch import network
 
 # In a private network if possible, so that other programs' ports do not matter.
 PRELUDE = """
@@ -25,7 +26,7 @@ network.choose("auto", lambda warning: None)
 
 def examine(sabotage: str = "", **more: str) -> tuple[int, list[str]]:
     """Runs the doctor as a process; returns its exit code and its lines."""
-    script = f"{PRELUDE}{sabotage}\nrunpy.run_module('common.doctor', run_name='__main__')"
+    script = f"{PRELUDE}{sabotage}\nrunpy.run_module('common.commands.doctor', run_name='__main__')"
     env = environment()
     for name in doctor.PROXIES:
         env.pop(name, None)

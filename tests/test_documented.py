@@ -17,7 +17,8 @@ from conftest import ROOT, environment
 from machine import seconds
 from test_tensorboard import shown
 
-from common.launch import network, record
+from common.launch import network
+from common.record import results
 from common.training import checkpoints
 
 TEXT = (ROOT / "common" / "README.md").read_text().partition("## What a run leaves")[2]
@@ -41,7 +42,7 @@ def names(rows: list[list[str]], column: int = 0) -> set[str]:
 
 def keys(*paths) -> set[str]:
     """The keys of .jsonl files, which must be the same in all lines."""
-    first, *others = [line for path in paths for line in record.Tail(path).read()]
+    first, *others = [line for path in paths for line in results.Tail(path).read()]
     assert all(line.keys() == first.keys() for line in others)
     return set(first)
 
@@ -157,7 +158,7 @@ def test_keys_that_a_custom_loop_adds(default_run):
     assert seen == more
     assert_names_arrays("Actor-Learner", learner)
     assert files(search.results) & OF_ONE_EXAMPLE == {"trials.jsonl", "members.npz"}
-    trials = record.Tail(search.results / "trials.jsonl").read()
+    trials = results.Tail(search.results / "trials.jsonl").read()
     assert {key for trial in trials for key in trial} == names(tables("`trials.jsonl`")[0])
     with np.load(search.results / "members.npz") as file:
         assert all(re.fullmatch(r"trial_\d+/\w+", name) for name in file.files)
@@ -175,7 +176,7 @@ def assert_the_cost_of_a_client(finished) -> None:
 def assert_clocks_and_transfers(finished) -> None:
     """`test_model_parallelism.py` calls this for one of its runs."""
     assert files(finished.results) & OF_ONE_EXAMPLE == {"clocks.jsonl", "transfers.json"}
-    steps = record.Tail(finished.results / "clocks.jsonl").read()
+    steps = results.Tail(finished.results / "clocks.jsonl").read()
     transfers = json.loads((finished.results / "transfers.json").read_text())
     lines = [part for step in steps for part in step]
     for name, found in (("clocks.jsonl", lines), ("transfers.json", transfers)):

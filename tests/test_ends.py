@@ -29,8 +29,8 @@ from test_replay import EXACT
 
 from common.launch import processes as launched
 from common.launch.folder import Folder
-from common.training import results
-from common.training.results import events_file
+from common.record import results
+from common.record.trace import events_file
 
 pytestmark = pytest.mark.slow("complete runs, some of them killed")
 
@@ -156,8 +156,8 @@ def test_a_folder_is_used_again(start, run, tmp_path):
     for path in where.glob("*.jsonl"):  # as if each task was killed while it wrote
         whole = path.read_text().rpartition("\n")[0] + "\n"
         path.write_text(whole + '{"time": 17')
-    collected = subprocess.run([sys.executable, "-m", "common.collect", where], cwd=ROOT, text=True,
-                               env=environment(), capture_output=True)  # fmt: skip
+    command = [sys.executable, "-m", "common.commands.collect", where]
+    collected = subprocess.run(command, cwd=ROOT, text=True, env=environment(), capture_output=True)
     assert re.search(r"^worker 1 .* \?$", collected.stdout, re.M), collected.stderr
     half = json.loads((where / "summary.json").read_text())
     assert [t["job"] for t in half["tasks"]] == ["ps", "worker", "worker"]

@@ -11,9 +11,10 @@ import tensorflow.compat.v1 as tf
 from conftest import ENDLESS, ROOT, eventually, processes, reach
 from machine import seconds
 
-from common.launch import addresses, network, record
-from common.launch.example import example_of
-from common.training import closing, results
+from common.launch import network
+from common.record import closing, trace
+from common.told import addresses
+from common.told.example import example_of
 
 EXAMPLES = ["Non-Distributed-Setup", "Distributed-Setup", "HogWild"]
 SUMMARY = {
@@ -78,7 +79,7 @@ def test_defaults_learn_the_digits_and_keep_the_contract(default_run, example):
     for k in range(len(workers)):  # the last line of each worker is its last step
         said = [line for line in lines if line.startswith(f"[worker {k}] step ")]
         event = finished.events(k)[-1]
-        assert said[-1] == results.line(k, *map(event.get, ("global_step", "loss", "staleness")))
+        assert said[-1] == trace.line(k, *map(event.get, ("global_step", "loss", "staleness")))
         *_, step, at_end = (finished.results / "logs" / f"worker-{k}.log").read_text().splitlines()
         assert at_end == closing.line(k, workers[k])  # the same as in the table
         if k:  # the chief has said more in between
@@ -143,7 +144,7 @@ def test_a_straggler_is_slow_and_its_gradients_are_stale(run):
     stale = [event["staleness"] for event in slow if event["time"] < fast[-1]["time"]]
     assert np.mean(stale) > 5
     assert all(event["compute"] + event["pull"] >= delay for event in slow)
-    found = record.read_evaluations(finished.results)
+    found = trace.read_evaluations(finished.results)
     assert max(each["test_accuracy"] for each in found[:-1]) >= 0.95
     assert finished.summary["test_accuracy"] >= 0.9  # worker 1 still pushed after the target
     assert finished.summary["global_step"] < 20000

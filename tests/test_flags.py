@@ -15,8 +15,8 @@ from machine import seconds
 
 from common import flags as common_flags
 from common.cluster import Task
-from common.launch import mistakes
-from common.launch.example import job_of, main_script
+from common.told import mistakes
+from common.told.example import job_of, main_script
 
 EXAMPLES = sorted(
     path.parent.name for path in ROOT.glob("[!.]*/run.sh")
@@ -369,7 +369,7 @@ def task(monkeypatch):
     """`task("worker", "--task_index", 1)` -> the Task of such a script."""
 
     # Another program may use the default ports; test_by_hand.py tries one in use.
-    monkeypatch.setattr("common.launch.by_hand.check_free", lambda address: None)
+    monkeypatch.setattr("common.told.by_hand.check_free", lambda address: None)
 
     def _task(job, *flags, config=None, defaults=HOGWILD):
         script = ROOT / "HogWild" / f"{job}.py"

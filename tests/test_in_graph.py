@@ -13,7 +13,7 @@ from test_documented import assert_the_cost_of_a_client
 from test_replay import EXACT, distance, flat, replayed
 from test_transfers import LOOP, PROBE
 
-from common.launch.example import example_of
+from common.told.example import example_of
 
 EXAMPLE = "In-Graph-Replication"
 EXAMPLES = 1437  # of the digits, for training

@@ -1,4 +1,4 @@
-"""`python -m common.kubernetes`: its manifests, and what they start, without a cluster.
+"""`python -m common.commands.kubernetes`: its manifests, and what they start, without a cluster.
 
 Kubernetes' own schemas check the manifests. runc starts their containers as the kubelet would: see
 `kubelet.py`.
@@ -18,8 +18,9 @@ from machine import seconds
 from rebuilt import collect
 from test_flags import assert_one_sentence
 
-from common.launch import kubernetes, tf_config
-from common.training import results
+from common.commands import kubernetes
+from common.record import trace
+from common.told import tf_config
 
 RUNS = (
     ("HogWild", "--workers", "4"),
@@ -115,7 +116,7 @@ def test_each_pod_starts_its_own_task(printed, tmp_path, words):
     job = printed(*words, "--seed", "3")["Job"]
     name, spec = job["metadata"]["name"], job["spec"]
     if "--collect" in words:
-        args = ["-m", "common.collect", f"/results/{name.removesuffix('-collect')}"]
+        args = ["-m", "common.commands.collect", f"/results/{name.removesuffix('-collect')}"]
         assert container(spec["template"])["args"] == args
         return
     (tmp_path / "python").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
@@ -226,7 +227,7 @@ def test_a_run_whose_pods_are_killed(node):
     back in new pods, which have the old names and other addresses."""
     delay = seconds(0.05)
     words = ["HogWild", "--name", "run", "--steps", "100", "--delay", f"0:{delay},1:{delay}"]
-    command = [sys.executable, "-m", "common.kubernetes", *words]
+    command = [sys.executable, "-m", "common.commands.kubernetes", *words]
     text = subprocess.check_output(command, cwd=ROOT, env=environment(), text=True)
     (job,) = [item["spec"] for item in yaml.safe_load_all(text) if item["kind"] == "Job"]
     spec, where = job["template"]["spec"], node.volume / "run"
@@ -241,7 +242,7 @@ def test_a_run_whose_pods_are_killed(node):
     pods[2].kill("KILL")
     assert pods[1].wait(spec["terminationGracePeriodSeconds"]) == 143
     assert pods[2].wait(10) == 137
-    before = [len(results.events_file(where, k).read_text().splitlines()) for k in (0, 1)]
+    before = [len(trace.events_file(where, k).read_text().splitlines()) for k in (0, 1)]
     pods[1:] = [start(k) for k in (1, 2)]
     assert_all_end_well(pods)
 

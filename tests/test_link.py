@@ -10,7 +10,9 @@ from conftest import ROOT, environment
 from machine import seconds
 from test_flags import assert_one_sentence
 
-from common.launch import network, record
+from common.launch import network
+from common.record import results
+from common.record.summary import _sent
 
 WHY = network.can_be_private(100)
 needs_a_link = pytest.mark.skipif(bool(WHY), reason=WHY)
@@ -71,7 +73,7 @@ def test_a_run_without_a_slow_link_counts_its_bytes(default_run):
     payload = 2 * 4 * (64 * 128 + 128 + 128 * 10 + 10)
     assert payload < finished.summary["bytes_per_step"] < 1.2 * payload
     assert finished.summary["link_use"] is None
-    noted = record.Tail(finished.results / "network.jsonl").read()
+    noted = results.Tail(finished.results / "network.jsonl").read()
     assert noted == sorted(noted, key=lambda note: (note["time"], note["bytes"]))
     sent = finished.summary["bytes_per_step"] * finished.summary["global_step"]
     assert sent <= noted[-1]["bytes"] - noted[0]["bytes"]
@@ -79,11 +81,11 @@ def test_a_run_without_a_slow_link_counts_its_bytes(default_run):
 
 def test_traffic_between_two_times(tmp_path):
     """Interpolates linearly between two notes."""
-    assert record._sent(tmp_path, [(1.0, 2.0)]) is None
+    assert _sent(tmp_path, [(1.0, 2.0)]) is None
     notes = [{"time": t, "bytes": b} for t, b in ((0.0, 5), (1.0, 5), (2.0, 105), (3.0, 205))]
     (tmp_path / "network.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
-    assert record._sent(tmp_path, [(0.5, 2.5)]) == 150
-    assert record._sent(tmp_path, [(1.25, 1.75)]) == 50
+    assert _sent(tmp_path, [(0.5, 2.5)]) == 150
+    assert _sent(tmp_path, [(1.25, 1.75)]) == 50
 
 
 def test_no_link_to_be_had(monkeypatch, capsys):
@@ -91,4 +93,6 @@ def test_no_link_to_be_had(monkeypatch, capsys):
     with pytest.raises(SystemExit) as ended:
         network.choose("auto", print, 100.0)
     assert ended.value.code == 2
-    assert_one_sentence(capsys.readouterr().err, "--link_mbit 100", "filter: gone", "common.doctor")
+    assert_one_sentence(
+        capsys.readouterr().err, "--link_mbit 100", "filter: gone", "common.commands.doctor"
+    )

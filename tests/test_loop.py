@@ -222,7 +222,7 @@ def test_the_check_refuses_what_is_not_counted_on_the_ps(monkeypatch, how):
     assert source.count(UPDATE) == source.count(SERVER) == 1
     source = source.replace(SERVER, "")
     monkeypatch.setenv("TASK_RESTARTS", "0")  # as from the launcher: the task writes no part
-    monkeypatch.setattr("common.launch.by_hand.check_free", lambda address: None)
+    monkeypatch.setattr("common.told.by_hand.check_free", lambda address: None)
     monkeypatch.setattr(sys, "argv", [str(ROOT / "HogWild" / "worker.py")])
     update, words = REFUSED[how] if how else (UPDATE, ())
     with (

@@ -25,8 +25,8 @@ from conftest import ROOT, environment, eventually, processes
 from schemes import SCHEMES
 from toys import InTurn, Parabola, Sparse
 
-from common.launch import record
-from common.launch.example import example_of, main_script
+from common.record import trace
+from common.told.example import example_of, main_script
 
 FOLDER = ROOT / "Many-Workers"
 # Ours -> the same scheme in formulas.py, which the real runs are compared with.
@@ -254,7 +254,7 @@ def test_memory_does_not_grow_with_the_number_of_updates(tmp_path, monkeypatch):
         simulate.main([*flags, "--steps", str(steps), "--results", str(where), "--plain"])
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    events = record.read_events(where, 4)
+    events = trace.read_events(where, 4)
     assert peaks[2] < 1.2 * peaks[1] and all(200 < len(mine) < 350 for mine in events)
     assert (where / "curves.png").exists()
     gaps = {b["local_step"] - a["local_step"] for a, b in itertools.pairwise(events[0])}

@@ -17,7 +17,7 @@ from test_documented import assert_clocks_and_transfers
 
 from common import data
 from common import flags as command_line
-from common.launch.example import example_of
+from common.told.example import example_of
 
 EXAMPLE, HIDDEN, STEPS, RATE = "Model-Parallelism", 128, 50, 0.02
 EXACT = 1e-5

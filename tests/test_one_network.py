@@ -16,9 +16,9 @@ from conftest import ROOT, Finished, eventually, processes, reach, task_pid
 from formulas import digits, softmax_gradient
 from machine import seconds
 
-from common.launch import record, screen
+from common.launch import screen
 from common.launch.folder import Folder
-from common.training import results
+from common.record import closing, results
 from common.training.events import Events
 
 FOLDER = "One-Network-per-Device"
@@ -29,7 +29,7 @@ RUNS = pytest.mark.slow("more runs")
 
 
 def trials_of(where) -> list[dict]:
-    return record.Tail(where / "trials.jsonl").read()
+    return results.Tail(where / "trials.jsonl").read()
 
 
 def members_of(where) -> list[list[np.ndarray]]:
@@ -134,7 +134,7 @@ def test_no_trial_is_lost_or_done_twice(start):
     count, steps, delay = 24, 50, seconds(0.015)
     process, where = start(FOLDER, "--search", "random", "--trials", count, "--steps", steps,
                            "--model", "linear", "--delay", f"0:{delay},1:{delay}")  # fmt: skip
-    tails = [record.Tail(where / f"events-worker-{k}.jsonl") for k in (0, 1)]
+    tails = [results.Tail(where / f"events-worker-{k}.jsonl") for k in (0, 1)]
     latest = [{}, {}]  # event of each worker
 
     def both(condition) -> bool:
@@ -252,7 +252,7 @@ def test_a_rate_that_diverges_is_a_result(run):
 def test_the_screen_shows_the_tasks_lines_and_the_progress_of_the_whole_run(
     tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr(results.atexit, "register", lambda at_end: None)  # not in this process
+    monkeypatch.setattr(closing.atexit, "register", lambda at_end: None)  # not in this process
     options = argparse.Namespace(workers=1, steps=10, batch_size=32, plain=True, data="digits")
     options.results, options.checkpoint_dir = str(tmp_path), str(tmp_path / "checkpoints")
     shown = screen.Screen(Folder(options, "One-Network-per-Device"), options, "1 worker")

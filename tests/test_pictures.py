@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex, to_rgba
 
-from common.launch import palette, plots, record, timeline
+from common.pictures import palette, plots, timeline
+from common.record import trace
 from common.teach import draw
 
 
@@ -57,7 +58,7 @@ def test_a_stretch_has_the_length_of_its_steps():
 
 
 def test_the_timeline_shows_each_phase_and_each_update_where_it_was(axes):
-    updates = record.read_updates("nowhere", EVENTS)
+    updates = trace.read_updates("nowhere", EVENTS)
     timeline.draw(axes, EVENTS, updates, cycles=4)
     begin, _ = timeline.stretch(EVENTS[0], 4)
     for name, milliseconds in (("pull", 3), ("compute", 4), ("push", 2)):
@@ -85,7 +86,7 @@ def arrows(axes, colour: str) -> list[tuple[float, float]]:
 
 
 def test_arrows_go_from_the_read_to_the_worker_and_from_there_to_the_update(axes):
-    timeline.draw(axes, EVENTS, record.read_updates("nowhere", EVENTS), cycles=4)
+    timeline.draw(axes, EVENTS, trace.read_updates("nowhere", EVENTS), cycles=4)
     pulled, pushed = arrows(axes, palette.PULL), arrows(axes, palette.PUSH)
     assert len(pulled) >= 6 and len(pushed) >= 6
     assert [end - start for start, end in pulled] == pytest.approx([2] * len(pulled))  # read at 1
@@ -108,7 +109,7 @@ def test_the_chief_has_a_lane_if_it_keeps_the_parameters(axes):
     assert timeline.keeper({"tasks": [{"job": "chief"}, {"job": "worker"}]}) == "chief"
     assert timeline.keeper({"tasks": [{"job": "chief"}, {"job": "ps"}]}) == "ps"
     assert timeline.keeper({"tasks": [{"job": "worker"}]}) == ""
-    timeline.draw(axes, EVENTS, record.read_updates("nowhere", EVENTS), keeper="chief")
+    timeline.draw(axes, EVENTS, trace.read_updates("nowhere", EVENTS), keeper="chief")
     assert axes.get_yticklabels()[0].get_text() == "chief"
 
 
@@ -126,14 +127,14 @@ def test_workers_that_share_a_step_have_lanes_of_their_own(axes, tmp_path):
 
 
 def test_without_a_ps_there_is_no_lane_for_it(axes):
-    timeline.draw(axes, EVENTS[:1], record.read_updates("nowhere", EVENTS), keeper="")
+    timeline.draw(axes, EVENTS[:1], trace.read_updates("nowhere", EVENTS), keeper="")
     assert [text.get_text() for text in axes.get_yticklabels()] == ["worker 0"]
 
 
 def test_the_updates_of_a_synchronous_run_come_from_its_own_file(tmp_path):
     (tmp_path / "updates.jsonl").write_text('{"time": 5.0, "global_step": 1, "workers": [1, 0]}\n')
-    assert record.read_updates(tmp_path, EVENTS) == [{"time": 5.0, "number": 1, "workers": [1, 0]}]
-    others = record.read_updates("nowhere", [[EVENTS[0][0] | {"counted": None}]])
+    assert trace.read_updates(tmp_path, EVENTS) == [{"time": 5.0, "number": 1, "workers": [1, 0]}]
+    others = trace.read_updates("nowhere", [[EVENTS[0][0] | {"counted": None}]])
     assert others == []  # not measured
 
 
@@ -166,7 +167,7 @@ def test_a_panel_shows_what_there_is_to_see(axes, staleness, dropped, title):
 
 def test_a_run_of_one_step_has_no_start_to_leave_out(axes):
     one = [EVENTS[0][:1], []]
-    assert record.steady(one) == one
+    assert trace.steady(one) == one
     plots.apart(axes, {"tasks": []}, one)
     assert axes.patches
 

@@ -14,8 +14,8 @@ from conftest import ROOT, environment
 from schemes import SCHEMES
 
 from common import flags
-from common.launch.example import example_of, main_script
 from common.teach import quotes
+from common.told.example import example_of, main_script
 
 SIMULATED = ROOT / "Many-Workers"  # an example without processes
 
@@ -81,7 +81,7 @@ def test_flags_exist(readme):
         scripts = (
             ELSEWHERE / "ssh.py",
             ELSEWHERE / "slurm.py",
-            ROOT / "common/launch/kubernetes.py",
+            ROOT / "common/commands/kubernetes.py",
         )
         known += "".join(path.read_text() for path in scripts)
         # Those of sbatch and kubectl.

@@ -17,8 +17,8 @@ from replay import Recorded
 from schemes import SCHEMES
 from test_transfers import assert_one_transfer_each_way, probed
 
-from common.launch import gpus
-from common.launch.example import example_of
+from common.told import gpus
+from common.told.example import example_of
 
 STEPS = 60
 pytestmark = pytest.mark.usefixtures("two_cores")  # one thread for each task

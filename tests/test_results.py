@@ -7,7 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from common.launch import record, screen
+from common.launch import screen
+from common.record import trace
+from common.record.summary import summarise
 
 
 def simulated(cycles, steps: int) -> list[list[dict]]:
@@ -41,7 +43,7 @@ def test_theory_for_equal_workers_is_the_number_of_others_times_the_share():
     rng = np.random.default_rng(0)
     for gap, expected in ((0.0, 2.0), (1.0, 1.5)):
         events = simulated([lambda now, gap=gap: (rng.exponential(3), gap)] * 3, 20_000)
-        assert record._theory(events) == pytest.approx(expected, rel=0.03)
+        assert trace._theory(events) == pytest.approx(expected, rel=0.03)
 
 
 @pytest.mark.parametrize("workers", [2, 4, 8])
@@ -68,12 +70,12 @@ def test_theory_is_the_mean_staleness_also_for_uneven_workers(workers, kind):
 
     events = simulated([worker(k) for k in range(workers)], 400 * workers)
     measured = np.mean([event["staleness"] for mine in events for event in mine])
-    assert record._theory(events) == pytest.approx(measured, rel=0.05)
+    assert trace._theory(events) == pytest.approx(measured, rel=0.05)
 
 
 def test_theory_for_a_single_worker_is_zero():
-    assert record._theory(simulated([lambda now: (1.0, 1.0)], 10)) == 0
-    assert record._theory([[], []]) == 0
+    assert trace._theory(simulated([lambda now: (1.0, 1.0)], 10)) == 0
+    assert trace._theory([[], []]) == 0
 
 
 def test_theory_ignores_the_gap_between_two_sessions():
@@ -81,8 +83,8 @@ def test_theory_ignores_the_gap_between_two_sessions():
     even = [{"pulled_at": at, "out": 3.0, "gap": 1.0 if at else None} for at in (0, 2, 4, 6)]
     for at in (2, 100):
         again = [*even, *({**event, "pulled_at": event["pulled_at"] + at} for event in even)]
-        assert record._theory([even, even]) == pytest.approx(0.75)
-        assert record._theory([again, even]) == pytest.approx(0.75)
+        assert trace._theory([even, even]) == pytest.approx(0.75)
+        assert trace._theory([again, even]) == pytest.approx(0.75)
 
 
 def test_a_push_counts_as_dropped_only_if_its_update_is_known(tmp_path):
@@ -99,7 +101,7 @@ def test_a_push_counts_as_dropped_only_if_its_update_is_known(tmp_path):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
     flags = {"workers": 2, "ps": 1, "batch_size": 32, "data": "digits"}
     tasks = [{"job": "worker", "index": k, "exit_code": 0, "restarts": 0} for k in (0, 1)]
-    found = record.summarise(tmp_path, "Synchronous-SGD", flags, tasks)["tasks"]
+    found = summarise(tmp_path, "Synchronous-SGD", flags, tasks)["tasks"]
     assert [(task["contributed"], task["dropped"]) for task in found] == [(2, 1), (3, 0)]
 
 

@@ -14,7 +14,7 @@ from formulas import digits, gradient
 from machine import seconds
 
 from common import flags
-from common.launch.example import example_of
+from common.told.example import example_of
 
 ANOTHER = pytest.mark.slow("another run of a scheme")
 

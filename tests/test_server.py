@@ -8,7 +8,9 @@ import pytest
 from conftest import ROOT, environment, eventually
 from machine import seconds
 
-from common.launch import addresses, network, server
+from common.commands import server
+from common.launch import network
+from common.told import addresses
 
 CLIENT = """
 import sys
@@ -27,7 +29,7 @@ with tf.Session(sys.argv[1]) as session:
 
 
 def command(*flags):
-    return [sys.executable, "-m", "common.server", *flags]
+    return [sys.executable, "-m", "common.commands.server", *flags]
 
 
 @pytest.fixture

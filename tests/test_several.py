@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from common.launch import network, record
+from common.launch import network
+from common.record import trace
 from common.training import measure
 from common.training.several import copies
 from common.training.steps import Replica, Step
@@ -128,7 +129,7 @@ def test_rows_from_before_a_fault_do_not_count_as_later_steps(tmp_path):
             training.run()
             training.run()
             training.write()
-    (events,) = record.read_events(tmp_path, 1)
+    (events,) = trace.read_events(tmp_path, 1)
     steps = [event["global_step"] for event in events]
     first = steps.index(fault + 2)
     # The session's end loses unread rows: at most 0.1 s of them.
@@ -238,7 +239,7 @@ def test_values_computed_from_a_step_come_from_the_last_one(tmp_path):
                 assert (now, tenfold, later) == (COUNT * call, 10 * now, 10 * now + 1)
                 assert k in range(COUNT * (call - 1), COUNT * call + 1)  # read at any time
             training.write()
-    (events,) = record.read_events(tmp_path, 1)
+    (events,) = trace.read_events(tmp_path, 1)
     assert [event["global_step"] for event in events] == list(range(1, 3 * COUNT + 1))
 
 
@@ -250,5 +251,5 @@ def test_all_steps_get_the_fed_values(tmp_path, default):
         with session:
             training.run(more=({fed: 5.0}, None, None))
             training.write()
-    (events,) = record.read_events(tmp_path, 1)
+    (events,) = trace.read_events(tmp_path, 1)
     assert [event["loss"] for event in events] == [5, 10, 15, 20]

@@ -12,8 +12,9 @@ import pytest
 from conftest import ROOT, environment
 from machine import seconds
 
-from common.launch import faults, network
+from common.launch import network
 from common.launch.processes import Process
+from common.record import faults
 
 GONE = "the current directory has been deleted: change to another one and start again"
 NO_MEMORY = [

@@ -24,8 +24,7 @@ from conftest import (
 from machine import seconds, slowness
 from test_flags import assert_one_sentence
 
-from common.launch import record
-from common.training import results
+from common.record import results, trace
 
 pytestmark = pytest.mark.slow("tests how runs start, not a scheme")
 
@@ -102,7 +101,7 @@ def kill(task: str, where: Path) -> None:
 
 def reached(process, where: Path, step: int, worker: int = 0) -> None:
     """Waits until a worker has made the given update; if the run ends before, shows its screen."""
-    tail, found = record.Tail(results.events_file(where, worker)), []
+    tail, found = results.Tail(trace.events_file(where, worker)), []
 
     def over():
         found.extend(event["global_step"] for event in tail.read())
@@ -211,7 +210,7 @@ def test_a_stopped_launcher_leaves_nothing(start, cluster, tmp_path, number):
         assert process.returncode == 130
         assert output.endswith("\nstopped by SIGINT; nothing is left running\n")
         assert not any(map(cluster.files, cluster.names))  # it has waited for that
-        assert results.events_file(where, 0).exists()
+        assert trace.events_file(where, 0).exists()
     assert eventually(lambda: not left(cluster), 20), left(cluster)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from common.launch import record
+from common.record import trace
 from common.training import evaluation
 from common.training.board import Board
 
@@ -85,7 +85,7 @@ def test_a_default_run(default_run, example, examples, tested):
     board = finished.results / "tensorboard"
 
     measured, _ = shown(board / "test")
-    evaluations = record.read_evaluations(finished.results)
+    evaluations = trace.read_evaluations(finished.results)
     assert set(measured) == {"test_accuracy", "test_loss"}
     # HogWild had 68 to 80, also beside ten busy processes; AGN, whose run takes a second, 54 to 64.
     # Where evaluations are dear there are fewer, since they may take only a third of the time.
@@ -119,7 +119,7 @@ def test_a_default_run_with_its_own_loop(default_run, example):
         points += len(shown(finished.results / "tensorboard" / f"worker-{k}")[0]["loss"])
     assert points >= 50
     measured, _ = shown(finished.results / "tensorboard" / "test")
-    evaluations = record.read_evaluations(finished.results)
+    evaluations = trace.read_evaluations(finished.results)
     assert [step for step, _ in measured["test_accuracy"]] == [
         found["global_step"] for found in evaluations
     ]

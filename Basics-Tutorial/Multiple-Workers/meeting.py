@@ -21,8 +21,8 @@ import tensorflow.compat.v1 as tf
 from IPython.display import Markdown, display
 
 from common.gates import Gate
-from common.launch import addresses
 from common.teach import notebook
+from common.told import addresses
 
 ROLES = {  # role -> its notebook
     "ps": "Parameter-Server.ipynb",

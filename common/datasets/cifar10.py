@@ -10,7 +10,7 @@ import numpy as np
 
 from common import fail
 from common.datasets import download
-from common.launch import faults
+from common.record import faults
 
 ARCHIVE, FOLDER = "cifar-10-binary.tar.gz", "cifar-10-batches-bin"
 FILES = {"train": [f"data_batch_{i}.bin" for i in range(1, 6)], "test": ["test_batch.bin"]}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from common import fail
-from common.launch import faults
+from common.record import faults
 
 # name -> (URL, {file: (the publisher's MD5, bytes)})
 SOURCES = {

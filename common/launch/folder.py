@@ -8,8 +8,7 @@ import time
 from pathlib import Path
 
 from common import fail
-from common.launch import record
-from common.training import results
+from common.record import results
 
 
 def _lock(path: Path) -> None:
@@ -39,7 +38,7 @@ class Folder:
         if files and not goes_on:
             fail(f"--results {self.path} already holds {min(files)}, but no run of run.sh with a "
                  "checkpoint to continue from: use another folder")  # fmt: skip
-        for launch in record.Tail(self.path / "launches.jsonl").read()[-1:] if goes_on else ():
+        for launch in results.Tail(self.path / "launches.jsonl").read()[-1:] if goes_on else ():
             if launch["scheme"] != scheme:
                 fail(f"--results {self.path} already holds a run of {launch['scheme']}, not of "
                      f"{scheme}: use another folder")  # fmt: skip

@@ -10,10 +10,12 @@ import time
 from pathlib import Path
 
 from common import flags
-from common.launch import addresses, collect, example, link, mistakes, network, prepare, record
+from common.launch import finish, link, network, prepare
 from common.launch.folder import Folder
 from common.launch.processes import Group, Process, describe_exit
-from common.training.results import now
+from common.record import results
+from common.record.results import now
+from common.told import addresses, example, mistakes
 
 
 class Stopped(BaseException):
@@ -164,11 +166,11 @@ class Run:
                 raise Failed(sentence, 2)
             how = f"{task.name} {describe_exit(task.exit_code)}"
             if task.exit_code > 0:
-                log = record.shown(task.log)
+                log = results.shown(task.log)
                 raise Failed(f"error: {how}; {log} ends with:\n\n{task.last_lines()}", 1)
             if task.restarts == self.options.max_restarts:
                 raise Failed(
-                    f"{record.shown(task.log)} ends with:\n\n{task.last_lines()}\n\nerror: {how}, "
+                    f"{results.shown(task.log)} ends with:\n\n{task.last_lines()}\n\nerror: {how}, "
                     f"and --max_restarts {self.options.max_restarts} allows no more restarts",
                     1,
                 )
@@ -184,9 +186,9 @@ class Run:
         after = f"error: timed out after {self.options.timeout:g} s (--timeout):"
         for task, address in zip(self.tasks, self.hosts):
             if len(self.tasks) > 1 and task.exit_code is None and not addresses.answers(address):
-                log = record.shown(task.log)
+                log = results.shown(task.log)
                 return f"{after} {task.name} does not answer at {address}; see {log}"
-        return f"{after} the run is not finished; give it more time, or see {record.shown(logs)}"
+        return f"{after} the run is not finished; give it more time, or see {results.shown(logs)}"
 
     def write(self) -> None:
         """Writes summary.json and curves.png from what the tasks wrote, and prints the table."""
@@ -196,4 +198,4 @@ class Run:
             for t in self.tasks
             for i in (range(self.replicas) if t.job == "worker" and not t.index else [t.index])
         ]
-        collect.write(self.where, self.folder.name, vars(self.options), tasks)
+        finish.write(self.where, self.folder.name, vars(self.options), tasks)

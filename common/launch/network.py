@@ -91,11 +91,13 @@ def choose(wanted: str, say: Callable[[str], None], mbit: float | None = None) -
         _enter(mbit)
         return "private"
     if mbit:
-        fail(f"--link_mbit {mbit:g}: this system does not allow private networks with such a link "
-             f"({why}): run .venv/bin/python -m common.doctor to see what to do")  # fmt: skip
+        fail(
+            f"--link_mbit {mbit:g}: this system does not allow private networks with such a link "
+            f"({why}): run .venv/bin/python -m common.commands.doctor to see what to do"
+        )
     if wanted == "private":
         fail(f"--network private: this system does not allow it ({why}): run .venv/bin/python -m "
-             "common.doctor to see what to do")  # fmt: skip
+             "common.commands.doctor to see what to do")  # fmt: skip
     say(f"warning: the servers of this run listen on all interfaces of this machine, without "
         f"authentication ({why}): run only on a network that you trust")  # fmt: skip
     return "host"

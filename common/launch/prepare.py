@@ -11,7 +11,7 @@ from pathlib import Path
 
 from common import datasets, fail
 from common.datasets import download
-from common.launch import faults
+from common.record import faults
 
 TASK = 0.2e9  # bytes of memory: the least that any task needs; most need up to 1 GB
 COPY = 0.2e6  # bytes for each copy of a step (--steps_per_execution)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from common.launch import faults
+from common.record import faults
 
 # The guard leads the process group of all tasks. When the launcher ends, for whatever reason, the
 # pipe to the guard closes; the guard removes the tasks' temporary files and kills the group, itself

@@ -8,9 +8,9 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from common import datasets
-from common.launch import gpus, record
 from common.launch.folder import Folder
-from common.training import results
+from common.record import results, trace
+from common.told import gpus
 
 
 class Screen:
@@ -19,8 +19,8 @@ class Screen:
     def __init__(self, folder: Folder, options, title: str):
         where = folder.path
         self._options, self._sizes = options, folder.sizes
-        self._paths = [results.events_file(where, k) for k in range(options.workers)]
-        self._tails = [record.Tail(path, self._sizes.get(path, 0)) for path in self._paths]
+        self._paths = [trace.events_file(where, k) for k in range(options.workers)]
+        self._tails = [results.Tail(path, self._sizes.get(path, 0)) for path in self._paths]
         self._logs, self._said = where / "logs", {}
         self._step, self._examples, self._began = 0, 0, 0.0
         self._from = None
@@ -45,7 +45,7 @@ class Screen:
         )
         if hasattr(options, "memory_fraction") and not gpus.count():
             title += " (no GPU found: using the CPU)"
-        self._say(f"{title}; logs and results in {record.shown(where)}")
+        self._say(f"{title}; logs and results in {results.shown(where)}")
 
     def __enter__(self) -> "Screen":
         self._progress.start()
@@ -73,7 +73,7 @@ class Screen:
                 continue
             event = events[-1]
             if self._from is None:
-                self._from, self._began = events[0]["global_step"] - 1, record.began(events[0])
+                self._from, self._began = events[0]["global_step"] - 1, trace.began(events[0])
             shards = sum(path.exists() for path in self._paths)  # servers have none
             batch = self._options.batch_size or len(range(worker, self._size, shards))
             self._examples += sum(e.get("examples", batch * self._window) for e in events)
@@ -84,10 +84,10 @@ class Screen:
             if (event["time"] - self._printed[worker] >= 1 or last) and not self._own_lines:
                 self._printed[worker] = event["time"]
                 del self._unprinted[worker]
-                text = results.line(worker, event["global_step"], event["loss"], event["staleness"])
+                text = trace.line(worker, event["global_step"], event["loss"], event["staleness"])
                 self._say(text + (f"  return {event['return']:.0f}" if "return" in event else ""))
         for path in sorted(self._logs.glob("*.log")):
-            tail = self._said.setdefault(path, record.Lines(path, self._sizes.get(path, 0)))
+            tail = self._said.setdefault(path, results.Lines(path, self._sizes.get(path, 0)))
             for text in tail.read():
                 if text.startswith("> "):
                     self._say(text[2:])
@@ -138,4 +138,4 @@ def table(summary: dict, where: Path) -> None:
     last = f"test accuracy {summary['test_accuracy']:.2%}; " if "test_accuracy" in summary else ""
     if "test_return" in summary:
         last = last.replace(";", f" (return {summary['test_return']:.1f});")
-    console.print(f"{last}results in {record.shown(where)}", markup=False)
+    console.print(f"{last}results in {results.shown(where)}", markup=False)

@@ -10,8 +10,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from IPython.display import display
 
-from common.launch import palette, plots
-from common.launch import timeline as lanes
+from common.pictures import palette, plots
+from common.pictures import timeline as lanes
 
 if TYPE_CHECKING:
     from common.teach.notebook import Run

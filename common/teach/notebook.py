@@ -17,7 +17,8 @@ import matplotlib.pyplot as plt
 from IPython import get_ipython
 from IPython.display import Markdown, display
 
-from common.launch import palette, processes
+from common.launch import processes
+from common.pictures import palette
 from common.teach import quotes
 from common.teach.draw import (  # noqa: F401 (for the notebooks)
     compare,
@@ -134,7 +135,7 @@ def show_diff(a: str, b: str) -> None:
 
 def warn_once() -> None:
     """Warns that anybody can use the servers of this notebook."""
-    from common.launch import by_hand
+    from common.told import by_hand
 
     if not _warned:
         by_hand.warn("the servers of this notebook are")

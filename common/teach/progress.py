@@ -6,7 +6,7 @@ import numpy as np
 from IPython import get_ipython
 from IPython.display import display
 
-from common.launch import record
+from common.record import results
 
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -36,7 +36,7 @@ class Progress:
     def line(self) -> str:
         """The newest step and its loss, and the loss so far as a row of bars."""
         for path in self._folder.glob("events-worker-*.jsonl"):
-            tail = self._tails.setdefault(path, record.Tail(path))
+            tail = self._tails.setdefault(path, results.Tail(path))
             self._seen += [(event["global_step"], event["loss"]) for event in tail.read()]
         if not self._seen:
             return "starting ..."

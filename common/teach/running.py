@@ -11,7 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from common.launch import palette, processes, record, timeline
+from common.launch import processes
+from common.pictures import palette, timeline
+from common.record import trace
 from common.teach import progress
 from common.teach.scratch import ROOT, SCRATCH
 
@@ -22,27 +24,27 @@ class Run:
     def __init__(self, folder: Path, screen: str):
         self.folder, self.screen = folder, screen
         self.summary: dict = json.loads((folder / "summary.json").read_text())
-        self.events: list[list[dict]] = record.read_events(folder, self.summary["workers"])
-        self.evaluations: list[dict] = record.read_evaluations(folder)
-        self.updates: list[dict] = record.read_updates(folder, self.events)
+        self.events: list[list[dict]] = trace.read_events(folder, self.summary["workers"])
+        self.evaluations: list[dict] = trace.read_evaluations(folder)
+        self.updates: list[dict] = trace.read_updates(folder, self.events)
 
     @property
     def steady(self) -> list[list[dict]]:
         """The events of each worker without the start of the run: without its first second, or its
         first fifth if it is short."""
-        return record.steady(self.events)
+        return trace.steady(self.events)
 
     @property
     def staleness(self) -> dict:
         """Mean, maximum, theory and histogram, without the start of the run."""
-        return record.staleness(self.steady)
+        return trace.staleness(self.steady)
 
     @property
     def speed(self) -> float:
         """Examples per second, without the start of the run."""
         steady = self.steady
         share = sum(map(len, steady)) / sum(map(len, self.events))
-        first = min(record.began(mine[0]) for mine in steady if mine)
+        first = min(trace.began(mine[0]) for mine in steady if mine)
         last = max(mine[-1]["time"] for mine in steady if mine)
         return self.summary["examples"] * share / (last - first)
 
@@ -52,7 +54,7 @@ class Run:
         of the run."""
         total, batches = dict.fromkeys(palette.PHASES, 0.0), 0
         for mine in filter(None, self.steady):
-            seconds = mine[-1]["time"] - record.began(mine[0])
+            seconds = mine[-1]["time"] - trace.began(mine[0])
             total = {k: total[k] + share * seconds for k, share in timeline.shares(mine).items()}
             batches += len(mine) * self.summary["flags"].get("window", 1)
         return {name: 1e3 * seconds / batches for name, seconds in total.items()}

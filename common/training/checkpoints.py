@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from common import fail
-from common.training import results
+from common.record import results
 
 SAVING = "saving"  # the name of an incomplete checkpoint
 _damaged: set[Path] = set()  # those that this process has found

@@ -9,7 +9,8 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from common import copies, data
-from common.training import events, graphs, results
+from common.record import faults, results
+from common.training import events, graphs
 
 POINTS = 75  # about this many evaluations in a run; more in a long one
 
@@ -103,7 +104,7 @@ class Evaluation(tf.train.SessionRunHook):
         """After the last update: evaluates on the whole test set, saves, writes parameters.npz."""
         found, flags = self.measure(session), self._task.flags
         if not math.isfinite(found["test_loss"]):
-            results.diverged(self._task, "the loss on the test set")
+            faults.diverged(self._task, "the loss on the test set")
         save(session)
         arrays = session.run({param.op.name: param for param in self._params})
         results.write(Path(flags.results, "parameters.npz"), lambda file: np.savez(file, **arrays))

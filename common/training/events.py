@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from common.training import board, results
+from common.record import closing, results
+from common.training import board
 
 
 class Events:
@@ -21,7 +22,7 @@ class Events:
         """Writes to `flags.results`; a restarted task appends. `every`: updates by all replicas
         per point in TensorBoard; default: a hundredth of `--steps`."""
         results.create(flags.results)
-        self._file = results.open_events(flags, worker)
+        self._file = closing.open_events(flags, worker)
         self._local_step, self._board = 0, board.Board(flags, worker, every)
         self._board.open(_open_writer)
         atexit.register(lambda: self._board.note([], last=True))

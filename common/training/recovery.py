@@ -3,7 +3,7 @@
 import tensorflow.compat.v1 as tf
 
 from common import fail
-from common.launch import addresses
+from common.told import addresses
 
 
 class SessionCreator(tf.train.SessionCreator):

@@ -24,7 +24,8 @@ from pathlib import Path
 import tensorflow.compat.v1 as tf
 
 from common import copies
-from common.training import checks, graphs, measure, results
+from common.record import results
+from common.training import checks, graphs, measure
 
 
 class Rounds(tf.train.SessionRunHook):

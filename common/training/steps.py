@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from common.training import graphs, measure, results
+from common.record import closing, trace
+from common.training import graphs, measure
 from common.training.board import Board
 
 SOON = 0.1  # seconds between reads of the rows; more if reading takes over a tenth of that
@@ -63,7 +64,7 @@ class Step:
             self.last = functools.partial(several.of, copy)
         self._window = getattr(task.flags, "window", 1)
         self._local_step, self._first, self._said = 0, first, 0.0
-        self._files = [results.open_events(task.flags, first + k) for k in range(len(replicas))]
+        self._files = [closing.open_events(task.flags, first + k) for k in range(len(replicas))]
         self._unsaid: dict = {}  # the last event of the first replica, if it has no line yet
         self._boards = [Board(task.flags, first + k) for k in range(len(replicas))]
 
@@ -143,7 +144,7 @@ class Step:
                 self._unsaid = events[-1] if events else self._unsaid
         if self._unsaid and (last or time.time() > self._said + 1):  # once a second, to the log
             said = [self._unsaid[key] for key in ("global_step", "loss", "staleness")]
-            print(results.line(self._first, *said), flush=True)
+            print(trace.line(self._first, *said), flush=True)
             self._said, self._unsaid = time.time(), {}
         self._local_step += len(events) * self._window
         if diverged:

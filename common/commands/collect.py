@@ -1,6 +1,6 @@
 """Merges the files of a run's tasks: makes `summary.json`, `curves.png` and a table.
 
-    python -m common.collect FOLDER [FOLDER ...]
+    python -m common.commands.collect FOLDER [FOLDER ...]
 
 Name the `--results` folders of all tasks of one run, whether they ran on one machine or several;
 if they shared a folder, name that one. The command copies the other tasks' events and parts into
@@ -9,37 +9,17 @@ the chief's folder (worker 0's if there is no chief), and writes the results the
 
 import argparse
 import json
-import os
 import shutil
 from pathlib import Path
 
 from common import fail
 from common.flags import Parser
-from common.launch import record
-from common.training import results
+from common.launch import finish
+from common.record import results, trace
 
 JOBS = ("ps", "worker", "chief")
 # Flags that may differ between the tasks of a run.
 OWN = ("results", "checkpoint_dir", "plain", "data", "data_url", "timeout", "max_restarts")
-
-
-def write(where: Path, scheme: str, flags: dict, tasks: list[dict]) -> None:
-    """Writes `summary.json` and `curves.png` into the folder, and prints the table.
-
-    Args:
-        where: a results folder that holds the files of all tasks.
-        scheme, flags, tasks: as for `record.summarise`.
-    """
-    from common.launch import screen  # imported late, since it loads slowly
-
-    found = record.summarise(where, scheme, flags, tasks)
-    if "NO_CURVES" not in os.environ:  # a notebook shows pictures of its own
-        from common.launch import plots
-
-        plots.curves(where, found)
-    text = json.dumps(found, indent=2) + "\n"
-    results.write(where / "summary.json", lambda file: file.write(text.encode()))
-    screen.table(found, where)
 
 
 def read_parts(folders: list[Path]) -> dict[tuple[str, int], tuple[Path, dict]]:
@@ -81,7 +61,11 @@ def _common(part: dict) -> dict:
 
 def main() -> None:
     """Runs the command; exits with a one-line error and code 2 on a bad argument or file."""
-    how = {"prog": "python -m common.collect", "description": __doc__, "allow_abbrev": False}
+    how = {
+        "prog": "python -m common.commands.collect",
+        "description": __doc__,
+        "allow_abbrev": False,
+    }
     parser = Parser(**how, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", metavar="FOLDER", help="a task's --results")
     folders = [Path(word).absolute() for word in parser.parse_args().folders]
@@ -89,9 +73,9 @@ def main() -> None:
         where, run = folders[0], _by_launcher(folders[0])
     else:
         where, run = _by_hand(read_parts(folders))
-    if not record.read_evaluations(where):
+    if not trace.read_evaluations(where):
         fail(f"{where} has no evaluation yet: wait until its task has written one")
-    write(where, *run)
+    finish.write(where, *run)
 
 
 def _by_launcher(folder: Path) -> tuple[str, dict, list[dict]]:
@@ -99,7 +83,7 @@ def _by_launcher(folder: Path) -> tuple[str, dict, list[dict]]:
     it wrote its summary, nobody knows how the tasks ended."""
     summary = folder / "summary.json"
     try:
-        launch = record.Tail(folder / "launches.jsonl").read()[-1]
+        launch = results.Tail(folder / "launches.jsonl").read()[-1]
         if summary.exists() and summary.stat().st_mtime > launch["time"]:
             made = json.loads(summary.read_text())
             return made["scheme"], made["flags"], made["tasks"]
@@ -140,3 +124,7 @@ def _by_hand(parts: dict) -> tuple[Path, tuple[str, dict, list[dict]]]:
         restarts = part.get("restarts", 0)
         tasks.append({"job": job, "index": k, "exit_code": part["exit_code"], "restarts": restarts})
     return where, (chief["scheme"], chief["flags"], tasks)
+
+
+if __name__ == "__main__":
+    main()

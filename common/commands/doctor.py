@@ -1,4 +1,4 @@
-"""Checks this machine and says how to fix any problem: `python -m common.doctor`.
+"""Checks this machine and says how to fix any problem: `python -m common.commands.doctor`.
 
 Every check prints one line, `[OK]   what there is` or `[FAIL] what is wrong -> how to fix it`.
 """
@@ -196,3 +196,7 @@ def main() -> int:
         print(" ".join(line.splitlines()), flush=True)
         failed |= line.startswith("[FAIL]")
     return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

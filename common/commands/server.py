@@ -1,6 +1,7 @@
 """Runs one server of a cluster, for sessions in other processes.
 
-    python -m common.server --cluster_spec='local|localhost:2222' --job_name=local --task_index=0
+    python -m common.commands.server --cluster_spec='local|localhost:2222' --job_name=local \\
+        --task_index=0
 
 Commas separate jobs; semicolons separate the tasks of a job. Start every task of the cluster with
 the same specification: --cluster_spec='worker|a:2222;b:2222,ps|c:2222'
@@ -12,8 +13,8 @@ import signal
 
 from common import fail
 from common.flags import Parser
-from common.launch.by_hand import check_free, warn
-from common.launch.converters import WHOLE
+from common.told.by_hand import check_free, warn
+from common.told.converters import WHOLE
 
 
 def cluster_spec(text: str) -> dict[str, list[str]]:
@@ -44,7 +45,7 @@ def cluster_spec(text: str) -> dict[str, list[str]]:
 
 def main() -> None:
     parser = Parser(
-        prog="python -m common.server",
+        prog="python -m common.commands.server",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

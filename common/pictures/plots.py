@@ -12,8 +12,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from common.launch import palette, record, timeline
-from common.training import results
+from common.pictures import palette, timeline
+from common.record import results, trace
 
 BELOW = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.25)}  # a legend there hides no curve
 
@@ -30,9 +30,9 @@ def smooth(values, width: int | np.ndarray) -> np.ndarray:
 def curves(folder: Path, summary: dict) -> None:
     """Draws `curves.png`: loss (or return) and accuracy over updates, with the time marked;
     staleness, or what else kept the workers apart; a timeline."""
-    events = record.read_events(folder, summary["workers"])
-    evaluations = record.read_evaluations(folder)
-    updates = record.read_updates(folder, events)
+    events = trace.read_events(folder, summary["workers"])
+    evaluations = trace.read_evaluations(folder)
+    updates = trace.read_updates(folder, events)
     with plt.style.context(palette.STYLE):
         keeper, clocks = timeline.keeper(summary), timeline.clocks(folder)
         lanes = timeline.height(events, keeper, clocks)
@@ -75,8 +75,8 @@ def apart(axes, summary: dict, events: list[list[dict]], clocks: dict | None = N
     """How stale the updates are; if none is stale, whose gradients came too late; if none did,
     where the time goes. The start of the run is left out."""
     tasks = [task for task in summary["tasks"] if task["job"] == "worker"]
-    steady = record.steady(events)
-    measured = record.staleness(steady)
+    steady = trace.steady(events)
+    measured = trace.staleness(steady)
     if measured["max"]:
         staleness(axes, measured)
         axes.set_title("How stale, without the start?")
@@ -91,7 +91,7 @@ def _seconds(axes, events: list[list[dict]]) -> None:
     every = sorted((e["time"], e["global_step"]) for mine in events for e in mine)
     if len(every) < 2:
         return
-    started = min(record.began(e) for mine in events for e in mine)
+    started = min(trace.began(e) for mine in events for e in mine)
     times = np.array([time for time, _ in every]) - started
     steps = np.maximum.accumulate([step for _, step in every])
     last = times[-1]
@@ -119,7 +119,7 @@ def learning(axes, events: list[list[dict]], time: bool = True, log: bool = Fals
     workers train several networks, draws a curve for each, over seconds.
     """
     several = several_networks(events)
-    began = min((record.began(e) for mine in events for e in mine[:1]), default=0)
+    began = min((trace.began(e) for mine in events for e in mine[:1]), default=0)
     what = "return" if any("return" in e for mine in events for e in mine[:1]) else "loss"
     for worker, mine in enumerate(events):
         if mine:
@@ -162,7 +162,7 @@ def losses(axes, events: list[list[dict]], unit: str, colour: str, label: str) -
     """Draws one curve: the training loss of all workers, over `seconds` or mini-`batches`."""
     batches = max(mine[0]["local_step"] for mine in events if mine)  # per update
     every = sorted((e for mine in events for e in mine), key=lambda e: e["time"])
-    started = min((record.began(e) for e in every), default=0)
+    started = min((trace.began(e) for e in every), default=0)
     at = [e["time"] - started if unit == "seconds" else batches * (i + 1)
           for i, e in enumerate(every)]  # fmt: skip
     values = smooth([e["loss"] for e in every], max(1, len(every) // 40))

@@ -1,24 +1,25 @@
-"""Writes a task's files into the results folder; `common/README.md` describes them."""
+"""The files of a results folder: each is whole or absent, and a reader never sees half a line.
 
-import atexit
+`common/README.md` describes what they contain.
+"""
+
 import datetime
-import importlib
+import json
 import os
 from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import TextIO
 
-from common import fail
+from common.record import faults
+from common.record.faults import fail
 
-written: list[str] = []  # the folders that this process writes to
 made: list[Path] = []  # the topmost folder that each `create` made
-opened: list[tuple] = []  # flags, worker and first byte of each events file that it appends to
 
 
 def create(folder: str | Path, flag: str = "--results") -> Path:
     """Creates a folder; exits with a one-line error naming `flag` if it is not writable."""
     path = Path(folder)
     probe = path / f".probe-{os.getpid()}"
-    written.append(str(path))
+    faults.folders.append(str(path))
     made.extend([p for p in (path, *path.parents) if not p.exists()][-1:])
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -45,10 +46,6 @@ def write(path: Path, write_to) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def events_file(folder: str | Path, worker: int) -> Path:
-    return Path(folder) / f"events-worker-{worker}.jsonl"
-
-
 def append(path: Path) -> TextIO:
     """Opens a .jsonl file to append lines; cuts off half a line, which a killed task may leave."""
     file = open(path, "a+", buffering=1, encoding="utf-8")
@@ -57,22 +54,32 @@ def append(path: Path) -> TextIO:
     return file
 
 
-def open_events(flags, worker: int) -> TextIO:
-    """Opens a worker's events to append lines; prints their summary when this process ends."""
-    file = append(events_file(flags.results, worker))
-    if not opened:
-        atexit.register(lambda: importlib.import_module("common.training.closing").say(opened))
-    opened.append((flags, worker, file.tell()))
-    return file
+def shown(path: Path | str) -> str:
+    """A path as the user would type it: relative if it is below the current directory."""
+    path = Path(path)
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
-def line(worker: int, step: int, loss: float, staleness: int) -> str:
-    """The line that the screen shows for a step."""
-    return f"[worker {worker}] step {step}  loss {loss:.4g}  staleness {staleness}"
+class Lines:
+    """Reads the complete lines added to a file since the last call, starting at byte `at`."""
+
+    def __init__(self, path: Path, at: int = 0):
+        self._path, self._at = path, at
+
+    def read(self) -> list[str]:
+        try:
+            with open(self._path, "rb") as file:
+                file.seek(self._at)
+                block = file.read()
+        except FileNotFoundError:
+            return []
+        block = block[: block.rfind(b"\n") + 1]
+        self._at += len(block)
+        return block.decode(errors="replace").splitlines()
 
 
-def diverged(task, what: str) -> NoReturn:
-    """Exits with a one-line error: the loss `what` is NaN or infinite."""
-    fail(f"{what} is NaN or infinite: try a smaller --learning_rate than "
-         f"{task.flags.learning_rate:g} (in asynchronous schemes, the more workers, here "
-         f"{task.flags.workers}, the smaller it must be)")  # fmt: skip
+class Tail(Lines):
+    """The same for a .jsonl file, parsed."""
+
+    def read(self) -> list[dict]:
+        return [json.loads(text) for text in super().read()]

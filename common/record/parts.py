@@ -1,7 +1,7 @@
 """The part that a task writes if no launcher watches the run: which task it is, how often it was
 restarted, how it ended.
 
-`python -m common.collect` merges the parts of all tasks.
+`python -m common.commands.collect` merges the parts of all tasks.
 """
 
 import atexit
@@ -10,8 +10,7 @@ import json
 import sys
 import time
 
-import common
-from common.training import results
+from common.record import faults, results
 
 
 def leave(task, scheme: str) -> None:
@@ -38,11 +37,14 @@ def leave(task, scheme: str) -> None:
         results.write(path, lambda file: file.write(text.encode()))
 
     def end():
-        part["exit_code"] = common.failed or int(hasattr(sys, "last_value"))  # 1 after an exception
+        part["exit_code"] = faults.failed or int(hasattr(sys, "last_value"))  # 1 after an exception
         part["ended"] = time.time()
         write()
-        print(f"the results of {task.name} are in {path.parent}; to merge a run's results: "
-              ".venv/bin/python -m common.collect FOLDER [FOLDER ...]", flush=True)  # fmt: skip
+        print(
+            f"the results of {task.name} are in {path.parent}; to merge a run's results: "
+            ".venv/bin/python -m common.commands.collect FOLDER [FOLDER ...]",
+            flush=True,
+        )
 
     write()
     atexit.register(end)

@@ -9,7 +9,8 @@ import numpy as np
 from matplotlib.legend_handler import HandlerTuple
 from matplotlib.patches import Patch
 
-from common.launch import palette, record
+from common.pictures import palette
+from common.record import results, trace
 
 ARROWS = 16  # more would hide the lanes
 
@@ -33,7 +34,7 @@ def keeper(summary: dict) -> str:
 def clocks(folder: Path) -> dict[int, list[tuple[float, float]]]:
     """When each worker computed, if the workers share each step (`clocks.jsonl`)."""
     found = defaultdict(list)
-    for step in record.Tail(folder / "clocks.jsonl").read():
+    for step in results.Tail(folder / "clocks.jsonl").read():
         for _, worker, _, begin, end in step:
             found[worker].append((begin, end))
     return found
@@ -42,7 +43,7 @@ def clocks(folder: Path) -> dict[int, list[tuple[float, float]]]:
 def stretch(events: list[dict], cycles: int) -> tuple[float, float]:
     """Start and length, in seconds, of a typical stretch of a worker's `cycles` steps: in the
     middle third of the run, of median length there."""
-    starts = np.array([record.began(e) for e in events])
+    starts = np.array([trace.began(e) for e in events])
     if len(starts) <= cycles:
         return starts[0], events[-1]["time"] - starts[0]
     lengths = starts[cycles:] - starts[:-cycles]
@@ -55,7 +56,7 @@ def stretch(events: list[dict], cycles: int) -> tuple[float, float]:
 def shares(events: list[dict], computing: list[tuple[float, float]] = ()) -> dict[str, float]:
     """The share of a worker's time in each phase, from its first step to its last. `computing`: see
     `clocks`; a worker may have nothing else."""
-    begin = record.began(events[0]) if events else computing[0][0]
+    begin = trace.began(events[0]) if events else computing[0][0]
     whole = (events[-1]["time"] if events else computing[-1][1]) - begin
     parts = {name: sum(e[name] for e in events) for name in ("pull", "compute", "push")}
     if computing:
@@ -78,7 +79,7 @@ def draw(
     Args:
         axes: where.
         events: of each worker; one without events gets no lane.
-        updates: `time` and `workers` of each; see `record.read_updates`.
+        updates: `time` and `workers` of each; see `trace.read_updates`.
         cycles: steps of the first worker that fit in; default: so that the arrows stay few.
         keeper: the task that makes the updates; "": there is none, and no lane for it.
         computing: see `clocks`; without the waits for others that the events contain.
@@ -100,7 +101,7 @@ def draw(
     for row, worker in enumerate(rows, first):
         axes.barh(row, scale * length, left=0, height=0.5, color=palette.WAIT)
         for e in events[worker]:
-            at = record.began(e) - origin
+            at = trace.began(e) - origin
             if not -length < at < length:
                 continue
             axes.plot([scale * at] * 2, [row - 0.32, row + 0.32], color=palette.INK, lw=1)
@@ -112,9 +113,9 @@ def draw(
             if arrows and e["pull"]:
                 # A synchronous worker reads once the update is made that it has waited for.
                 known = e.get("out") is not None
-                after = max(record.began(e), made.get(e["pulled_at"], 0))
+                after = max(trace.began(e), made.get(e["pulled_at"], 0))
                 read = e["counted"] - e["out"] if known else after
-                got = record.began(e) + e["pull"]
+                got = trace.began(e) + e["pull"]
                 start, end = (read - origin, 0.1), (got - origin, row - 0.25)
                 if start[0] >= 0 and end[0] <= length:
                     _arrow(axes, scale, start, end, palette.PULL)
@@ -131,7 +132,7 @@ def draw(
             axes.plot([scale * at] * 2, [low, low + share], color=palette.worker(worker), lw=3.5,
                       solid_capstyle="butt", zorder=4)  # fmt: skip
             mine = next((e for e in events[worker] if e["global_step"] == update["number"]), None)
-            sent = mine and record.began(mine) + mine["pull"] + mine["compute"] - origin
+            sent = mine and trace.began(mine) + mine["pull"] + mine["compute"] - origin
             if arrows and mine and sent >= 0:
                 # An elastic push does not wait for the local steps: it may arrive before they end.
                 start = (min(sent, at), rows.index(worker) + first - 0.25)
@@ -148,13 +149,13 @@ def draw(
 
 def trials(axes, events: list[list[dict]]) -> None:
     """Draws which worker trained which network, and when, if workers train several."""
-    begin = min(record.began(e) for mine in events for e in mine[:1])
+    begin = min(trace.began(e) for mine in events for e in mine[:1])
     rows = lanes(events, ())
     for row, worker in enumerate(rows):
         axes.barh(row, events[worker][-1]["time"] - begin, height=0.5, color=palette.WAIT)
         for trial, group in itertools.groupby(events[worker], lambda e: e["trial"]):
             mine = list(group)
-            start, end = record.began(mine[0]) - begin, mine[-1]["time"] - begin
+            start, end = trace.began(mine[0]) - begin, mine[-1]["time"] - begin
             axes.barh(row, end - start, left=start, height=0.5, color=palette.worker(worker))
             axes.text((start + end) / 2, row, trial, ha="center", va="center", color="white")
     _label(axes, rows, [], max(mine[-1]["time"] for mine in events if mine) - begin)

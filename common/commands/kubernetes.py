@@ -1,6 +1,6 @@
 """Prints a run of an example as Kubernetes objects; the templates are in `manifests/`.
 
-    python -m common.kubernetes EXAMPLE [flags] > run.yaml
+    python -m common.commands.kubernetes EXAMPLE [flags] > run.yaml
 
 Besides the flags below, it takes all flags of the example (bash EXAMPLE/run.sh --help), and checks
 them as run.sh does.
@@ -16,8 +16,9 @@ from pathlib import Path
 
 from common import fail
 from common.flags import Parser
-from common.launch import converters as to
-from common.launch import example, launcher
+from common.launch import launcher
+from common.told import converters as to
+from common.told import example
 
 ROOT = Path(__file__).resolve().parents[2]
 TFJOB = {"ps": "PS", "worker": "Worker", "chief": "Chief"}
@@ -45,7 +46,11 @@ PORT = to.number(int, "a whole number from 1 to 65535", lambda value: 0 < value 
 
 def main() -> None:
     """Prints the manifests; exits with a one-line error and code 2 if a flag is wrong."""
-    how = {"prog": "python -m common.kubernetes", "description": __doc__, "allow_abbrev": False}
+    how = {
+        "prog": "python -m common.commands.kubernetes",
+        "description": __doc__,
+        "allow_abbrev": False,
+    }
     parser = Parser(**how, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.usage = f"{parser.prog} EXAMPLE [flags]"
     for flag, kind, default, metavar, text in (
@@ -65,7 +70,7 @@ def main() -> None:
     parser.add_argument("--collect", action="store_true", help=text)
     own, rest = parser.parse_known_args()
     if not rest or rest[0].startswith("-") or rest[0] != sys.argv[1]:
-        parser.error("name an example first, as in: python -m common.kubernetes HogWild")
+        parser.error("name an example first, as in: python -m common.commands.kubernetes HogWild")
     for word in rest:
         if word.partition("=")[0] in ("--results", "--network", "--link_mbit"):
             parser.error(f"{word}: every run writes to --claim and uses the cluster's network; "
@@ -78,7 +83,7 @@ def _manifests(own, folder: Path, script: Path, options, arguments: list[str]) -
     if folder.parent != ROOT:
         fail(f"{folder} is not in {ROOT}: an image holds only the examples there")
     for name in sorted(vars(own).keys() & vars(options).keys()):
-        fail(f'DEFAULTS["{name}"]: common.kubernetes has a --{name} already; choose another name')
+        fail(f'DEFAULTS["{name}"]: this command has a --{name} already; choose another name')
     try:
         own.name = own.name or NAME(folder.name.lower())
     except argparse.ArgumentTypeError as error:
@@ -87,7 +92,7 @@ def _manifests(own, folder: Path, script: Path, options, arguments: list[str]) -
     values = vars(own) | {"timeout": min(most, math.ceil(options.timeout)),
                           "max_restarts": min(most, options.max_restarts)}  # fmt: skip
     if own.collect:
-        values["command"] = _args(["-m", "common.collect", f"/results/{own.name}"])
+        values["command"] = _args(["-m", "common.commands.collect", f"/results/{own.name}"])
         return _filled("collect", values | {"pod": _filled("pod", values)})
     arguments = [*arguments, "--results", f"/results/{own.name}"]
     data = Path(options.data)
@@ -151,3 +156,7 @@ def _filled(name: str, values: dict) -> str:
         filled = string.Template(line).substitute(values).rstrip("\n")
         lines.append(filled.replace("\n", f"\n{indent}"))
     return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

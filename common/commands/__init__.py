@@ -1,0 +1,1 @@
+"""The commands, each `python -m common.commands.NAME`."""
