@@ -43,14 +43,14 @@ with tf.device(task.device):
 
     # 5. The scheme. This worker's own w, equal to w~ when the session begins.
     own = copies.local(params)
-    first, _ = copies.pull(params, global_step)
-    begin = [w.assign(value) for w, value in zip(own, first)]
+    first = copies.pull(params, global_step)
+    begin = [w.assign(value) for w, value in zip(own, first.w)]
 
-    # Pull w~ (pulled_at: global_step just before). With x = w: e = alpha (x - w~)
-    pulled, pulled_at = copies.pull(params, global_step)
+    # Pull w~. With x = w: e = alpha (x - w~). Staleness: update.number - pull.count
+    pull = copies.pull(params, global_step)
     x = [w.read_value() for w in own]
-    e = [flags.moving_rate * (p - center) for p, center in zip(x, pulled)]
-    arrived = copies.send(e, params)  # the same values, now on the ps
+    e = [flags.moving_rate * (p - center) for p, center in zip(x, pull.w)]
+    push = copies.send(e, params)  # e travels to the ps, before the local steps
 
     # w <- w - e; T local steps, each on a fresh batch: w <- w - eta g, the first g at x
     def local_step(t, loss, w, at):
@@ -65,16 +65,15 @@ with tf.device(task.device):
     _, loss, w, _ = tf.while_loop(more, local_step, start, parallel_iterations=1)
     keep = [variable.assign(value) for variable, value in zip(own, w)]
 
-# Push: w~ <- w~ + e, once e has arrived.
-# First, next_update adds 1 to global_step (number: the value before); then the update is applied.
-# Once global_step equals --steps, nothing is applied, and this worker's loop ends.
-with session.next_update(global_step, flags, after=arrived) as number:
-    exchange = [p.assign_add(q) for p, q in zip(params, arrived)]
+# Push: w~ <- w~ + e, on the ps, once e is there.
+# First it is counted in global_step (update.number: the count before), then applied; after --steps
+# updates, the loop ends instead.
+with session.next_update(global_step, flags, push) as update:
+    exchange = [p.assign_add(q) for p, q in zip(params, push.values)]
 step = tf.group(*exchange, *keep)
 
 # 6. The monitored session: worker 0 initialises w~, the others wait; events record each step.
-with session.training(
-    task, server, step, loss=loss, number=number, pulled_at=pulled_at, begin=begin
-) as sess:
+me = session.Replica(step, loss, pull, push, update, pushes_first=True)
+with session.training(task, server, params, [me], begin=begin) as sess:
     while not sess.should_stop():  # 7. The loop
-        sess.run(step)  # one step: pull, T fresh batches, push
+        sess.run(step)  # one step: pull, push, T fresh batches

@@ -30,8 +30,8 @@ with tf.device(task.device):
     # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. Pull w <- w~. pulled_at: global_step just before. Staleness: number - pulled_at
-    pulled, pulled_at = copies.pull(params, global_step)
+    # 5. The scheme. Staleness: update.number - pull.count
+    pull = copies.pull(params, global_step)  # w <- w~
 
     # T local steps, g_t of a fresh batch at the local w: w <- w - eta g_t, total <- total + g_t
     def local_step(t, loss, w, total):
@@ -43,20 +43,21 @@ with tf.device(task.device):
     def more(t, *_):
         return t < flags.window
 
-    start = 0, 0.0, pulled, [tf.zeros_like(p) for p in pulled]
+    start = 0, 0.0, pull.w, [tf.zeros_like(p) for p in pull.w]
     # The loss is that of the last batch; the local w is dropped.
     _, loss, _, total = tf.while_loop(more, local_step, start, parallel_iterations=1)
     mean = [s / flags.window for s in total]  # a = (1/T) sum g_t
-    arrived = copies.send(mean, params)  # the same values, now on the ps
+    push = copies.send(mean, params)  # the means travel to the ps
 
-# Push: w~ <- w~ - eta a, once the means have arrived.
-# First, next_update adds 1 to global_step (number: the value before); then the update is applied.
-# Once global_step equals --steps, nothing is applied, and this worker's loop ends.
-optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
-with session.next_update(global_step, flags, after=arrived) as number:
-    step = optimizer.apply_gradients(zip(arrived, params))
+# Push: w~ <- w~ - eta a, on the ps, once the means are there.
+# First it is counted in global_step (update.number: the count before), then applied; after --steps
+# updates, the loop ends instead.
+with session.next_update(global_step, flags, push) as update:
+    optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)  # a schedule: update.number
+    step = optimizer.apply_gradients(zip(push.values, params))
 
 # 6. The monitored session: worker 0 initialises w~, the others wait; events record each step.
-with session.training(task, server, step, loss=loss, number=number, pulled_at=pulled_at) as sess:
+me = session.Replica(step, loss, pull, push, update)
+with session.training(task, server, params, [me]) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: pull, T fresh batches, push

@@ -17,8 +17,9 @@ the last 100 episodes reaches --target_return first.
 import math
 
 from common import cluster, fail, gates, models  # import first: quiet start-up
+from common.graph import clock
 from common.record import faults
-from common.training import checkpoints, measure
+from common.training import checkpoints
 from common.training.events import Events, finish
 import tensorflow.compat.v1 as tf
 
@@ -80,7 +81,7 @@ with tf.device(task.device):
     with tf.control_dependencies([step]):
         latest = recent.assign(tf.concat([recent, batch["returns"]], axis=0)[-100:])
         count, recent_mean = global_step.read_value(), tf.reduce_mean(latest)
-        counted = measure.now([])
+        counted = clock.now([])
 
 # What the loop reads after each update, and (so_far) before the first one, even after a restart.
 tf.summary.scalar("return", recent_mean)

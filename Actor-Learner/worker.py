@@ -42,9 +42,9 @@ delay = (flags.delay or {}).get(task.index, 0)
 # 5. The scheme. Pull: the policy in one transfer, and whether the queue is closed. Put: a batch;
 # blocks while the queue is full.
 with tf.device(task.device):
-    w, pulled_at = copies.pull(policy, global_step)
+    pulled = copies.pull(policy, global_step)
     parts = {name: tf.placeholder(kind) for name, kind in shared.PARTS.items()}
-pull, put = [w, pulled_at, queue.is_closed()], queue.enqueue(parts)
+pull, put = [pulled.w, pulled.count, queue.is_closed()], queue.enqueue(parts)
 
 
 def connect() -> tf.Session:

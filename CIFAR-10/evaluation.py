@@ -6,20 +6,20 @@ import tensorflow.compat.v1 as tf
 from common import copies
 
 
-def measures(flags, network, averages: list, moving: list, global_step):
+def measures(flags, network, averages: list, global_step):
     """The `evaluate` of `session.training`.
 
     Args:
         flags: the parsed command line.
         network: the module, `cnn` or `xception`.
-        averages, moving: variables on the ps: moving averages of the parameters, and the moving
-            statistics of batch normalisation.
+        averages: variables on the ps: moving averages of the parameters.
         global_step: the number of updates so far.
     """
 
-    def evaluate(params, x, labels):
-        known, _ = copies.pull([*averages, *moving], global_step)
-        averaged, statistics = known[: len(averages)], known[len(averages) :]
+    def evaluate(values, x, labels):
+        # Those of the parameters, then the moving statistics of batch normalisation.
+        params, statistics = values[: len(averages)], values[len(averages) :]
+        averaged = copies.pull(averages, global_step).w
         x = images.sized(images.central(x), flags)
         logits, _ = network.predict(averaged, x, statistics)
         newest, _ = network.predict(params, x, statistics)

@@ -4,7 +4,7 @@ import time
 
 import tensorflow.compat.v1 as tf
 
-from common.training import measure
+from common.graph import clock
 
 
 def timed(next_batch):
@@ -15,10 +15,10 @@ def timed(next_batch):
     """
     total = tf.Variable(lambda: tf.zeros([], tf.float64), trainable=False, name="waited",
                         collections=[tf.GraphKeys.LOCAL_VARIABLES])  # fmt: skip
-    before = measure.now([])
+    before = clock.now([])
     with tf.control_dependencies([before]):
         x, labels = next_batch()
-    waited = total.assign_add(measure.now([x, labels]) - before)
+    waited = total.assign_add(clock.now([x, labels]) - before)
     with tf.control_dependencies([waited]):  # part of every step
         return tf.identity(x), tf.identity(labels), waited
 

@@ -12,7 +12,7 @@ A thread of the chief (worker 0) runs round after round: it gathers the pushes o
 then updates:
 
     w~ <- w~ - eta_t / n sum_k g_k             eta_t falls to a tenth every --decay_steps updates
-    average <- a average + (1 - a) w~          the parameters for evaluation (a, d: update.py)
+    average <- a average + (1 - a) w~          the parameters for evaluation (a, d: apply.py)
     moving <- d moving + (1 - d) / n sum_k s_k    the statistics for evaluation
 
 and every worker gets a token, the new count.
@@ -25,11 +25,11 @@ from common import cluster, copies, session  # import first: quiet start-up
 from common.training.rounds import Rounds
 import tensorflow.compat.v1 as tf
 
-import cnn  # in this folder, as are the next five
+import apply  # in this folder, as are the next five
+import cnn
 import evaluation
 import images
 import progress
-import update
 import xception
 
 # Flags and their defaults (--help lists them all). --steps: updates, one per round of all workers.
@@ -71,38 +71,40 @@ with tf.device(task.device):
     next_batch = images.batches(flags, worker=task.index, workers=flags.workers)
     x, labels, waited = progress.timed(next_batch)
 
-    # 5. The scheme. Wait for a token: the count of updates so far. Then pull: w <- w~
+    # 5. The scheme. token.number: the count of updates so far
     token = rounds.wait()
-    w, _ = copies.pull(params, global_step, after=token)  # _: the token again
-    logits, statistics = network.predict(w, x)
+    pull = copies.pull(params, global_step, after=token.number)  # w <- w~
+    logits, statistics = network.predict(pull.w, x)
     loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)  # the mean of the batch
-    grads = tf.gradients(loss + network.weight_decay(w), w)
-    # Gradients and statistics travel in one transfer.
-    step = rounds.push([*grads, *statistics], token)
+    grads = tf.gradients(loss + network.weight_decay(pull.w), pull.w)
+    # Gradients and statistics travel in one transfer to the ps.
+    push = copies.send([*grads, *statistics], [*params, *moving])
+    step = rounds.push(push, token)
 
-# The update, of the means over all workers.
-# First, next_update adds 1 to global_step (number: the value before). Finally, release gives each
-# worker the new count, number + 1, as its next token; at --steps it gives none, and the loops end.
+# The update, of the means over all workers, on the ps.
+# First it is counted in global_step (update.number: the count before), then applied. Finally,
+# release gives each worker the new count as its next token; after --steps updates it gives none,
+# and the loops end.
 # All workers build this part of the graph, but only the chief's thread runs it, once per round.
-total = rounds.gather(flags.workers)  # the sums over all workers
-with tf.device(global_step.device):
-    mean = [t / flags.workers for t in total]
-grads, statistics = mean[: len(params)], mean[len(params) :]
-with session.next_update(global_step, flags, after=mean) as number:
-    made, averages = update.apply(flags, number, params, grads, moving, statistics)
-rounds.release(made, number)
+gathered = rounds.gather(flags.workers)  # gathered.values: the sums over all workers
+with session.next_update(global_step, flags, gathered) as update:
+    mean = [total / flags.workers for total in gathered.values]
+    grads, statistics = mean[: len(params)], mean[len(params) :]
+    applied, averages = apply.update(flags, update.number, params, grads, moving, statistics)
+rounds.release(applied, update, gathered)
 
-# For TensorBoard, once a second; the token is the number of this step's update
-tf.summary.scalar("learning_rate", update.rate(flags, token))
+# For TensorBoard, once a second; token.number is the number of this step's update
+tf.summary.scalar("learning_rate", apply.rate(flags, token.number))
 tf.summary.image("distorted", x, max_outputs=4)
 
-# 6. The monitored session: worker 0 initialises w~, hands out the first tokens and starts its
-# thread; the loss and token of each step go to the worker's events file.
+# 6. The monitored session: worker 0 initialises w~ and starts its thread; each worker gets a first
+# token. Events record each step.
+me = session.Replica(step, loss, pull, push, token)
 with session.training(
-    task, server, step, loss=loss, token=token, rounds=rounds,
-    evaluate=evaluation.measures(flags, network, averages, moving, global_step),
+    task, server, [*params, *moving], [me], rounds=rounds,
+    evaluate=evaluation.measures(flags, network, averages, global_step),
     test=images.load(flags, "test"),
-    hooks=[progress.Progress(task, token, loss, waited)],
+    hooks=[progress.Progress(task, token.number, loss, waited)],
 ) as sess:  # fmt: skip
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: token, pull, fresh batch, gradient, push

@@ -7,7 +7,7 @@ Each worker repeats this, without waiting for the others:
            s = the batch's mean and variance at each batch normalisation (Xception)
     push   w~ <- w~ - eta_t g               eta_t falls to a tenth every --decay_steps updates
            moving <- d moving + (1 - d) s    the statistics for evaluation
-           average <- a average + (1 - a) w~   the parameters for evaluation (a, d: update.py)
+           average <- a average + (1 - a) w~   the parameters for evaluation (a, d: apply.py)
 """
 
 import os
@@ -16,11 +16,11 @@ os.environ["TF_ENABLE_ONEDNN_OPTS"] = "1"  # faster convolutions; common/ would 
 from common import cluster, copies, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
-import cnn  # in this folder, as are the next five
+import apply  # in this folder, as are the next five
+import cnn
 import evaluation
 import images
 import progress
-import update
 import xception
 
 # Flags and their defaults (--help lists them all). --steps: total updates by all workers.
@@ -59,31 +59,32 @@ with tf.device(task.device):
     next_batch = images.batches(flags, worker=task.index, workers=flags.workers)
     x, labels, waited = progress.timed(next_batch)
 
-    # 5. The scheme. Pull w <- w~. pulled_at: global_step just before. Staleness: number - pulled_at
-    w, pulled_at = copies.pull(params, global_step)
-    logits, statistics = network.predict(w, x)
+    # 5. The scheme. Staleness: update.number - pull.count
+    pull = copies.pull(params, global_step)  # w <- w~
+    logits, statistics = network.predict(pull.w, x)
     loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)  # the mean of the batch
-    grads = tf.gradients(loss + network.weight_decay(w), w)
-    # Gradients and statistics travel in one transfer: the same values, now on the ps.
-    arrived = copies.send([*grads, *statistics], [*params, *moving])
-grads, statistics = arrived[: len(params)], arrived[len(params) :]
+    grads = tf.gradients(loss + network.weight_decay(pull.w), pull.w)
+    # Gradients and statistics travel in one transfer to the ps.
+    push = copies.send([*grads, *statistics], [*params, *moving])
+grads, statistics = push.values[: len(params)], push.values[len(params) :]
 
-# Push, once all have arrived.
-# First, next_update adds 1 to global_step (number: the value before); then the update is applied.
-# Once global_step equals --steps, nothing is applied, and this worker's loop ends.
-with session.next_update(global_step, flags, after=arrived) as number:
-    step, averages = update.apply(flags, number, params, grads, moving, statistics)
+# Push, on the ps, once all are there.
+# First it is counted in global_step (update.number: the count before), then applied; after --steps
+# updates, the loop ends instead.
+with session.next_update(global_step, flags, push) as update:
+    step, averages = apply.update(flags, update.number, params, grads, moving, statistics)
 
 # For TensorBoard, once a second
-tf.summary.scalar("learning_rate", update.rate(flags, number))
+tf.summary.scalar("learning_rate", apply.rate(flags, update.number))
 tf.summary.image("distorted", x, max_outputs=4)
 
 # 6. The monitored session: worker 0 initialises w~, the others wait; events record each step.
+me = session.Replica(step, loss, pull, push, update)
 with session.training(
-    task, server, step, loss=loss, number=number, pulled_at=pulled_at,
-    evaluate=evaluation.measures(flags, network, averages, moving, global_step),
+    task, server, [*params, *moving], [me],
+    evaluate=evaluation.measures(flags, network, averages, global_step),
     test=images.load(flags, "test"),
-    hooks=[progress.Progress(task, number, loss, waited)],
+    hooks=[progress.Progress(task, update.number, loss, waited)],
 ) as sess:  # fmt: skip
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: pull, fresh batch, gradient, push

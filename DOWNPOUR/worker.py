@@ -33,8 +33,8 @@ with tf.device(task.device):
     # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. Pull w <- w~. pulled_at: global_step just before. Staleness: number - pulled_at
-    pulled, pulled_at = copies.pull(params, global_step)
+    # 5. The scheme. Staleness: update.number - pull.count
+    pull = copies.pull(params, global_step)  # w <- w~
 
     # T local steps, g_t of a fresh batch at the local w, with this worker's own accumulator H:
     # H <- H + g_t^2, w <- w - eta g_t / sqrt(H), total <- total + g_t
@@ -50,20 +50,21 @@ with tf.device(task.device):
     def more(t, *_):
         return t < flags.window
 
-    start = 0, 0.0, pulled, [tf.zeros_like(p) for p in pulled], [a.read_value() for a in own]
+    start = 0, 0.0, pull.w, [tf.zeros_like(p) for p in pull.w], [a.read_value() for a in own]
     _, loss, _, total, h = tf.while_loop(more, local_step, start, parallel_iterations=1)
     keep = [a.assign(value) for a, value in zip(own, h)]
-    arrived = copies.send(total, params)  # a = sum g_t
+    push = copies.send(total, params)  # the sums travel to the ps: a = sum g_t
 
-# Push: G <- G + a^2, w~ <- w~ - eta a / sqrt(G), once the sums have arrived.
-# First, next_update adds 1 to global_step (number: the value before); then the update is applied.
-# Once global_step equals --steps, nothing is applied, and this worker's loop ends.
-optimizer = tf.train.AdagradOptimizer(flags.learning_rate, initial_accumulator_value=0.1)
-with session.next_update(global_step, flags, after=arrived) as number:
-    apply = optimizer.apply_gradients(zip(arrived, params))
-step = tf.group(apply, *keep)
+# Push: G <- G + a^2, w~ <- w~ - eta a / sqrt(G), on the ps, once the sums are there.
+# First it is counted in global_step (update.number: the count before), then applied; after --steps
+# updates, the loop ends instead.
+with session.next_update(global_step, flags, push) as update:
+    optimizer = tf.train.AdagradOptimizer(flags.learning_rate, initial_accumulator_value=0.1)
+    applied = optimizer.apply_gradients(zip(push.values, params))
+step = tf.group(applied, *keep)
 
 # 6. The monitored session: worker 0 initialises w~, the others wait; events record each step.
-with session.training(task, server, step, loss=loss, number=number, pulled_at=pulled_at) as sess:
+me = session.Replica(step, loss, pull, push, update)
+with session.training(task, server, params, [me]) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: pull, T fresh batches, push

@@ -32,20 +32,20 @@ with tf.device(task.device):  # NEW: computed on this worker
     # 4. The data.
     next_batch = data.batches(flags)
 
-    # 5. The scheme. Pull w <- w~. pulled_at: global_step just before. Staleness: number - pulled_at
-    w, pulled_at = copies.pull(params, global_step)  # NEW: one transfer from each ps
-    loss, grads = models.gradients(flags.model, w, next_batch())  # NEW: at w
-    arrived = copies.send(grads, params)  # NEW: one transfer to each ps
+    # 5. The scheme. Staleness: update.number - pull.count
+    pull = copies.pull(params, global_step)  # NEW: w <- w~, one transfer from each ps
+    loss, grads = models.gradients(flags.model, pull.w, next_batch())  # NEW: at w
+    push = copies.send(grads, params)  # NEW: the gradients travel, one transfer to each ps
 
-# Push: w~ <- w~ - eta g, once the gradients have arrived.
-# First, next_update adds 1 to global_step (number: the value before); then the update is applied.
-# Once global_step equals --steps, nothing is applied, and this worker's loop ends.
-optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
-with session.next_update(global_step, flags, after=arrived) as number:  # NEW: after arrival
-    step = optimizer.apply_gradients(zip(arrived, params))  # NEW: on the ps of each parameter
+# Push: w~ <- w~ - eta g, on the ps, once the gradients are there.
+# First it is counted in global_step (update.number: the count before), then applied; after --steps
+# updates, the loop ends instead.
+with session.next_update(global_step, flags, push) as update:  # NEW: after arrival
+    optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)  # a schedule: update.number
+    step = optimizer.apply_gradients(zip(push.values, params))  # NEW: on each parameter's ps
 
 # 6. The monitored session: worker 0 initialises w~, the others wait; events record each step.
-# NEW: it runs on this server, and pulled_at gives the staleness
-with session.training(task, server, step, loss=loss, number=number, pulled_at=pulled_at) as sess:
+me = session.Replica(step, loss, pull, push, update)  # NEW: pull and push are measured, too
+with session.training(task, server, params, [me]) as sess:  # NEW: on this server
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: pull, fresh batch, gradient, push

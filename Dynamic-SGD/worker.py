@@ -31,8 +31,8 @@ with tf.device(task.device):
     # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. Pull w <- w~. pulled_at: global_step just before. Staleness: number - pulled_at
-    pulled, pulled_at = copies.pull(params, global_step)
+    # 5. The scheme. Staleness: update.number - pull.count
+    pull = copies.pull(params, global_step)  # w <- w~
 
     # T local steps, g_t of a fresh batch at the local w: w <- w - eta g_t
     def local_step(t, loss, w):
@@ -43,20 +43,22 @@ with tf.device(task.device):
     def more(t, *_):
         return t < flags.window
 
-    start = 0, 0.0, pulled
+    start = 0, 0.0, pull.w
     _, loss, w = tf.while_loop(more, local_step, start, parallel_iterations=1)
-    moved = [old - new for old, new in zip(pulled, w)]  # -d = w_pulled - w
-    arrived = copies.send(moved, params)  # the same values, now on the ps
+    moved = [old - new for old, new in zip(pull.w, w)]  # -d = w_pulled - w
+    push = copies.send(moved, params)  # the differences travel to the ps
 
-# Push: w~ <- w~ - (-d) / (s + 1), once -d has arrived: a learning rate of 1 / (s + 1), where
-# s = number - pulled_at is the number of updates that others have made since the pull.
-# First, next_update adds 1 to global_step (number: the value before); then the update is applied.
-# Once global_step equals --steps, nothing is applied, and this worker's loop ends.
-with session.next_update(global_step, flags, after=arrived) as number:
-    scale = 1 / tf.cast(number - pulled_at + 1, tf.float32)
-    step = tf.train.GradientDescentOptimizer(scale).apply_gradients(zip(arrived, params))
+# Push: w~ <- w~ - (-d) / (s + 1), on the ps, once -d is there: a learning rate of 1 / (s + 1).
+# s = update.number - pull.count: the updates that others have made since the pull.
+# First it is counted in global_step (update.number: the count before), then applied; after --steps
+# updates, the loop ends instead.
+with session.next_update(global_step, flags, push) as update:
+    scale = 1 / tf.cast(update.number - pull.count + 1, tf.float32)
+    optimizer = tf.train.GradientDescentOptimizer(scale)
+    step = optimizer.apply_gradients(zip(push.values, params))
 
 # 6. The monitored session: worker 0 initialises w~, the others wait; events record each step.
-with session.training(task, server, step, loss=loss, number=number, pulled_at=pulled_at) as sess:
+me = session.Replica(step, loss, pull, push, update)
+with session.training(task, server, params, [me]) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: pull, T fresh batches, push

@@ -9,7 +9,7 @@ Each thread repeats this, without waiting for the others:
 
 import threading
 
-from common import cluster, data, models, session  # import first: quiet start-up
+from common import cluster, copies, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
 # Flags and their defaults (--help lists them all). --steps: total updates by all threads.
@@ -25,7 +25,6 @@ flags = task.flags
 with tf.variable_scope("", use_resource=False):
     params = models.create(flags)
 global_step = tf.train.get_or_create_global_step()
-optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
 
 
 def replica(k):
@@ -34,12 +33,13 @@ def replica(k):
     next_batch = data.batches(flags, worker=k, workers=flags.threads)
 
     # 5. The scheme: w <- w - eta g, with a gradient that may be stale, and no lock.
-    pulled_at = session.updates_so_far(global_step)  # before w is read, to measure the staleness
-    with tf.control_dependencies([pulled_at]):
-        loss, grads = models.gradients(flags.model, params, next_batch())
-    with session.next_update(global_step, flags, after=grads) as number:
+    pull = copies.in_place(params, global_step)  # pull.w are params, and pull.count is read first
+    with tf.control_dependencies([pull.count]):
+        loss, grads = models.gradients(flags.model, pull.w, next_batch())
+    with session.next_update(global_step, flags, grads) as update:
+        optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
         step = optimizer.apply_gradients(zip(grads, params))
-    return {"step": step, "loss": loss, "number": number, "pulled_at": pulled_at}
+    return session.Replica(step, loss, pull, update=update)
 
 
 replicas = [replica(k) for k in range(flags.threads)]
@@ -48,14 +48,14 @@ replicas = [replica(k) for k in range(flags.threads)]
 task.config.inter_op_parallelism_threads = -1
 
 # 6. One session for all threads; the first thread runs TensorFlow's standard hooks.
-with session.training(task, None, **replicas[0], replicas=replicas[1:]) as sess:
+with session.training(task, None, params, replicas) as sess:
     coordinator = tf.train.Coordinator()
 
     # 7. The loop of thread k. The first thread to see that all --steps are done stops the others.
     def loop(k):
         with coordinator.stop_on_exception():
             while not (sess.should_stop() or coordinator.should_stop()):
-                sess.run(replicas[k]["step"])
+                sess.run(replicas[k].step)
             coordinator.request_stop()
 
     threads = [threading.Thread(target=loop, args=[k]) for k in range(1, flags.threads)]

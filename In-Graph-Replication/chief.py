@@ -48,26 +48,25 @@ def replica(k):
     with tf.device(f"/job:worker/task:{k}"):
         batch = [tf.identity(part) for part in drawn]  # travels from the chief to worker k
         # beside=batch: "computing" starts once the batch has arrived too
-        w, pulled_at = copies.pull(params, global_step, beside=batch)
-        loss, grads = models.gradients(flags.model, w, batch)
-        sent = copies.send(grads, params)  # the same values, now on the ps
-    return {"loss": loss, "pulled_at": pulled_at, "sent": sent}
+        pull = copies.pull(params, global_step, beside=batch)
+        loss, grads = models.gradients(flags.model, pull.w, batch)
+        push = copies.send(grads, params)  # the gradients travel to the ps
+    return loss, pull, push
 
 
-replicas = [replica(k) for k in range(flags.workers)]
+losses, pulls, pushes = zip(*[replica(k) for k in range(flags.workers)])
 
-# w~ <- w~ - eta / n sum_k g_k, once the sums are ready (after=total).
-# First, next_update adds 1 to global_step (number: the value before); then the update is applied.
-# Once global_step equals --steps, nothing is applied, and the loop ends.
-with tf.device(lambda add: add.inputs[0].device):  # on the parameter's ps
-    total = [tf.add_n(g) for g in zip(*[each["sent"] for each in replicas])]  # sum_k g_k
-optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate / flags.workers)
-with session.next_update(global_step, flags, after=total) as number:
+# w~ <- w~ - eta / n sum_k g_k, on the ps, once the gradients of all replicas are there.
+# First it is counted in global_step (update.number: the count before), then applied; after --steps
+# updates, the loop ends instead.
+with session.next_update(global_step, flags, *pushes) as update:
+    total = [tf.add_n(g) for g in zip(*[push.values for push in pushes])]  # sum_k g_k
+    optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate / flags.workers)
     step = optimizer.apply_gradients(zip(total, params))
 
 # 6. The monitored session: it initialises w~; each step goes to every replica's events file.
-replicas = [{"step": step, "number": number} | each for each in replicas]
-with cost, session.training(task, server, **replicas[0], replicas=replicas[1:]) as sess:
+replicas = [session.Replica(step, *each, update) for each in zip(losses, pulls, pushes)]
+with cost, session.training(task, server, params, replicas) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: all replicas, each with a fresh batch
         cost.step()

@@ -31,7 +31,6 @@ cost = Cost(task)
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
-optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
 
 
 def replica(k):
@@ -45,27 +44,28 @@ def replica(k):
     with tf.device(f"/job:worker/task:{k}"):
         batch = [tf.identity(part) for part in drawn]  # travels from the chief to worker k
         # beside=batch: "computing" starts once the batch has arrived too
-        w, pulled_at = copies.pull(params, global_step, beside=batch)
-        loss, grads = models.gradients(flags.model, w, batch)
-        arrived = copies.send(grads, params)  # the same values, now on the ps
+        pull = copies.pull(params, global_step, beside=batch)
+        loss, grads = models.gradients(flags.model, pull.w, batch)
+        push = copies.send(grads, params)  # the gradients travel to the ps
 
-    # Push: w~ <- w~ - eta g, once the gradients have arrived.
-    with session.next_update(global_step, flags, after=arrived) as number:
-        step = optimizer.apply_gradients(zip(arrived, params))
-    return {"step": step, "loss": loss, "number": number, "pulled_at": pulled_at}
+    # Push: w~ <- w~ - eta g, on the ps, once the gradients are there.
+    with session.next_update(global_step, flags, push) as update:
+        optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
+        step = optimizer.apply_gradients(zip(push.values, params))
+    return session.Replica(step, loss, pull, push, update)
 
 
 replicas = [replica(k) for k in range(flags.workers)]
 
 # 6. One session for all threads; the first thread runs TensorFlow's standard hooks.
-with cost, session.training(task, server, **replicas[0], replicas=replicas[1:]) as sess:
+with cost, session.training(task, server, params, replicas) as sess:
     coordinator = tf.train.Coordinator()
 
     # 7. The loop of thread k. The first thread to see that all --steps are done stops the others.
     def loop(k):
         with coordinator.stop_on_exception():
             while not (sess.should_stop() or coordinator.should_stop()):
-                sess.run(replicas[k]["step"])
+                sess.run(replicas[k].step)
                 cost.step()
             coordinator.request_stop()
 

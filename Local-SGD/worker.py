@@ -42,9 +42,9 @@ with tf.device(task.device):
     # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. Wait for a token: the count of updates so far. Then pull: w <- w~
+    # 5. The scheme. token.number: the count of updates so far
     token = rounds.wait()
-    pulled, _ = copies.pull(params, global_step, after=token)  # _: the token again
+    pull = copies.pull(params, global_step, after=token.number)  # w <- w~
 
     # T local steps, g_t of a fresh batch at the local w: w <- w - eta g_t
     def local_step(t, loss, w):
@@ -55,21 +55,25 @@ with tf.device(task.device):
     def more(t, *_):
         return t < flags.window
 
-    start = 0, 0.0, pulled
+    start = 0, 0.0, pull.w
     _, loss, w = tf.while_loop(more, local_step, start, parallel_iterations=1)
-    step = rounds.push(w, token)
+    push = copies.send(w, params)  # the local parameters travel to the ps
+    step = rounds.push(push, token)
 
-# The update: w~ <- 1/n sum_k w_k
-# First, next_update adds 1 to global_step (number: the value before). Finally, release gives each
-# worker the new count, number + 1, as its next token; at --steps it gives none, and the loops end.
+# The update: w~ <- 1/n sum_k w_k, on the ps.
+# First it is counted in global_step (update.number: the count before), then applied. Finally,
+# release gives each worker the new count as its next token; after --steps updates it gives none,
+# and the loops end.
 # All workers build this part of the graph, but only the chief's thread runs it, once per round.
-total = rounds.gather(flags.workers)  # sum_k w_k
-with session.next_update(global_step, flags, after=total) as number:
-    update = tf.group(*[p.assign(w / flags.workers) for p, w in zip(params, total)])
-rounds.release(update, number)
+gathered = rounds.gather(flags.workers)  # gathered.values: sum_k w_k
+with session.next_update(global_step, flags, gathered) as update:
+    means = [total / flags.workers for total in gathered.values]
+    applied = tf.group(*[p.assign(mean) for p, mean in zip(params, means)])
+rounds.release(applied, update, gathered)
 
-# 6. The monitored session: worker 0 initialises w~, hands out the first tokens and starts its
-# thread; the loss and token of each step go to the worker's events file.
-with session.training(task, server, step, loss=loss, token=token, rounds=rounds) as sess:
+# 6. The monitored session: worker 0 initialises w~ and starts its thread; each worker gets a first
+# token. Events record each step.
+me = session.Replica(step, loss, pull, push, token)
+with session.training(task, server, params, [me], rounds=rounds) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: token, pull, T fresh batches, push

@@ -9,7 +9,7 @@ One step, with the batch in m micro-batches (--micro_batches) and p stages, stag
 """
 
 from common import cluster, copies, data, session  # import first: quiet start-up
-from common.training import measure
+from common.graph import clock
 import tensorflow.compat.v1 as tf
 
 import network  # in this folder, as is watch
@@ -55,10 +55,11 @@ with tf.device(task.device):
     x, labels = network.micro_batches(flags, x, labels)
 
 # 5. The scheme. Pull: worker s needs the parameters of its own layers only.
-w, pulled_at = [None] * p, [None] * p
+pull = [None] * p
 for s in range(p):
     with tf.device(f"/job:worker/task:{s}"):
-        w[s], pulled_at[s] = copies.pull(params[s], global_step)
+        pull[s] = copies.pull(params[s], global_step)
+w = [each.w for each in pull]
 
 # Forward: micro-batch i passes through stage s once it has arrived and micro-batch i - 1 is done.
 h, out, clocks = {}, {}, {}
@@ -67,10 +68,10 @@ for s in range(p):
     with tf.device(f"/job:worker/task:{s}"):
         for i in range(m):
             h[s, i] = tf.identity(out[s - 1, i] if s else x[i])  # arrives on this worker
-            began = measure.now([h[s, i], *before[s]])
+            began = clock.now([h[s, i], *before[s]])
             with tf.control_dependencies([began]):
                 out[s, i] = network.forward(w[s], h[s, i], last=s == p - 1)
-            before[s] = [measure.now([out[s, i]])]
+            before[s] = [clock.now([out[s, i]])]
             clocks["forward", s, i] = began, *before[s]
 
 # The loss: the mean over the batch, as a sum of the micro-batches' shares. d: its gradient.
@@ -87,25 +88,28 @@ for s in reversed(range(p)):
     with tf.device(f"/job:worker/task:{s}"):
         for i in reversed(range(m)):
             d_out = tf.identity(d[s + 1, i])  # arrives on this worker
-            began = measure.now([d_out, *before[s]])
+            began = clock.now([d_out, *before[s]])
             with tf.control_dependencies([began]):
                 *g, d[s, i] = tf.gradients(out[s, i], [*w[s], h[s, i]], d_out)
                 grads[s] = [a + b for a, b in zip(grads[s], g)] if grads[s] else g
-            before[s] = [measure.now([*grads[s], d[s, i]] if s else grads[s])]
+            before[s] = [clock.now([*grads[s], d[s, i]] if s else grads[s])]
             clocks["backward", s, i] = began, *before[s]
 
-# Push: w~_s <- w~_s - eta g_s, once the gradients of all stages have arrived at their ps.
-arrived = []
+# Push: w~_s <- w~_s - eta g_s, on the ps, once the gradients of all stages are there.
+push = [None] * p
 for s in range(p):
     with tf.device(f"/job:worker/task:{s}"):
-        arrived += copies.send(grads[s], params[s])
-optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
-with session.next_update(global_step, flags, after=arrived) as number:
-    step = optimizer.apply_gradients(zip(arrived, tf.nest.flatten(params)))
+        push[s] = copies.send(grads[s], params[s])
+everything = [param for own in params for param in own]
+with session.next_update(global_step, flags, *push) as update:
+    optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
+    grads = [g for each in push for g in each.values]
+    step = optimizer.apply_gradients(zip(grads, everything))
 
 # 6. The monitored session: it logs each step, and the hooks of watch.py measure it.
+everyone = session.Replica(step, loss, pull[0], push[0], update)
 with session.training(
-    task, server, step, loss=loss, number=number, pulled_at=pulled_at[0],
+    task, server, everything, [everyone],
     evaluate=network.evaluate, hooks=watch.hooks(flags, clocks),
 ) as sess:  # fmt: skip
     while not sess.should_stop():  # 7. The loop

@@ -53,10 +53,11 @@ with tf.device(task.device):
     x = network.flat(x)
 
 # 5. The scheme. Pull: worker k needs its own units only.
-w, pulled_at = [None] * n, [None] * n
+pull = [None] * n
 for k in range(n):
     with tf.device(f"/job:worker/task:{k}"):
-        w[k], pulled_at[k] = copies.pull(params[k], global_step)
+        pull[k] = copies.pull(params[k], global_step)
+w = [each.w for each in pull]
 
 # Forward, pair by pair. Every worker receives the others' parts of the sum. After the last pair,
 # only h[0] is used, on worker 0.
@@ -78,18 +79,21 @@ with tf.device("/job:worker/task:0"):
 grads = tf.gradients(loss, tf.nest.flatten(w), colocate_gradients_with_ops=True)
 grads = tf.nest.pack_sequence_as(w, grads)
 
-# Push: w~ <- w~ - eta g, once the gradients of all workers have arrived at their ps.
-arrived = []
+# Push: w~ <- w~ - eta g, on the ps, once the gradients of all workers are there.
+push = [None] * n
 for k in range(n):
     with tf.device(f"/job:worker/task:{k}"):
-        arrived += copies.send(grads[k], params[k])
-optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
-with session.next_update(global_step, flags, after=arrived) as number:
-    step = optimizer.apply_gradients(zip(arrived, tf.nest.flatten(params)))
+        push[k] = copies.send(grads[k], params[k])
+everything = [param for own in params for param in own]
+with session.next_update(global_step, flags, *push) as update:
+    optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
+    grads = [g for each in push for g in each.values]
+    step = optimizer.apply_gradients(zip(grads, everything))
 
 # 6. The monitored session: it logs each step, and the hooks of watch.py measure it.
+everyone = session.Replica(step, loss, pull[0], push[0], update)
 with session.training(
-    task, server, step, loss=loss, number=number, pulled_at=pulled_at[0],
+    task, server, everything, [everyone],
     evaluate=network.evaluate_units, hooks=watch.hooks(flags),
 ) as sess:  # fmt: skip
     while not sess.should_stop():  # 7. The loop

@@ -55,17 +55,16 @@ def tower(k):
 
 losses, gradients = zip(*[tower(k) for k in range(flags.workers)])
 
-# w <- w - eta / n sum_k g_k, once the sum is ready.
-# First, next_update adds 1 to global_step (number: the value before); then the update is applied.
-# Once global_step equals --steps, nothing is applied, and the loop ends.
-with tf.device("/cpu:0"):
-    total = [tf.add_n(of_all) for of_all in zip(*gradients)]  # sum_k g_k
-optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate / flags.workers)
-with session.next_update(global_step, flags, after=total) as number:
+# w <- w - eta / n sum_k g_k, once the gradients of all towers are ready.
+# First it is counted in global_step (update.number: the count before), then applied; after --steps
+# updates, the loop ends instead.
+with session.next_update(global_step, flags, *gradients) as update:
+    total = [tf.add_n(g) for g in zip(*gradients)]  # sum_k g_k
+    optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate / flags.workers)
     step = optimizer.apply_gradients(zip(total, params))
 
 # 6. The monitored session: it initialises w; each step goes to every tower's events file.
-towers = [{"step": step, "loss": loss, "number": number} for loss in losses]
-with session.training(task, None, **towers[0], replicas=towers[1:]) as sess:
+towers = [session.Replica(step, loss, update=update) for loss in losses]
+with session.training(task, None, params, towers) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: all towers, each with a fresh batch

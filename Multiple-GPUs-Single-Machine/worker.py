@@ -49,19 +49,20 @@ with tf.device(task.device):
     # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. Pull w <- w~. pulled_at: global_step just before. Staleness: number - pulled_at
-    w, pulled_at = copies.pull(params, global_step)
-    loss, grads = models.gradients(flags.model, w, next_batch())
-    arrived = copies.send(grads, params)  # the same values, now on the ps
+    # 5. The scheme. Staleness: update.number - pull.count
+    pull = copies.pull(params, global_step)  # w <- w~
+    loss, grads = models.gradients(flags.model, pull.w, next_batch())
+    push = copies.send(grads, params)  # the gradients travel to the ps
 
-# Push: w~ <- w~ - eta g, once the gradients have arrived.
-# First, next_update adds 1 to global_step (number: the value before); then the update is applied.
-# Once global_step equals --steps, nothing is applied, and this worker's loop ends.
-optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
-with session.next_update(global_step, flags, after=arrived) as number:
-    step = optimizer.apply_gradients(zip(arrived, params))
+# Push: w~ <- w~ - eta g, on the ps, once the gradients are there.
+# First it is counted in global_step (update.number: the count before), then applied; after --steps
+# updates, the loop ends instead.
+with session.next_update(global_step, flags, push) as update:
+    optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)  # a schedule: update.number
+    step = optimizer.apply_gradients(zip(push.values, params))
 
 # 6. The monitored session: worker 0 initialises w~, the others wait; events record each step.
-with session.training(task, server, step, loss=loss, number=number, pulled_at=pulled_at) as sess:
+me = session.Replica(step, loss, pull, push, update)
+with session.training(task, server, params, [me]) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: pull, fresh batch, gradient, push

@@ -28,13 +28,14 @@ next_batch = data.batches(flags)
 loss, grads = models.gradients(flags.model, params, next_batch())
 
 # w <- w - eta g, once the gradient is ready.
-# First, next_update adds 1 to global_step (number: the value before); then the update is applied.
-# Once global_step equals --steps, nothing is applied, and the loop ends.
-optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
-with session.next_update(global_step, flags, after=grads) as number:
+# First it is counted in global_step (update.number: the count before), then applied; after --steps
+# updates, the loop ends instead.
+with session.next_update(global_step, flags, grads) as update:
+    optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)  # a schedule: update.number
     step = optimizer.apply_gradients(zip(grads, params))
 
 # 6. The monitored session, which also logs the loss and number of each step.
-with session.training(task, None, step, loss=loss, number=number) as sess:
+me = session.Replica(step, loss, update=update)
+with session.training(task, None, params, [me]) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: a fresh batch, its gradient, the update

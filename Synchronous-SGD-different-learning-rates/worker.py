@@ -40,25 +40,28 @@ with tf.device(task.device):
     # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. Wait for a token: the count of updates so far. Then pull: w <- w~
+    # 5. The scheme. token.number: the count of updates so far
     token = rounds.wait()
-    w, _ = copies.pull(params, global_step, after=token)  # _: the token again
-    loss, grads = models.gradients(flags.model, w, next_batch())
+    pull = copies.pull(params, global_step, after=token.number)  # w <- w~
+    loss, grads = models.gradients(flags.model, pull.w, next_batch())
     scaled = [flags.learning_rates[task.index] * g for g in grads]  # eta_k g_k
-    step = rounds.push(scaled, token)
+    push = copies.send(scaled, params)  # they travel to the ps
+    step = rounds.push(push, token)
 
-# The update: w~ <- w~ - sum_k eta_k g_k
-# First, next_update adds 1 to global_step (number: the value before). Finally, release gives each
-# worker the new count, number + 1, as its next token; at --steps it gives none, and the loops end.
+# The update: w~ <- w~ - sum_k eta_k g_k, on the ps.
+# First it is counted in global_step (update.number: the count before), then applied. Finally,
+# release gives each worker the new count as its next token; after --steps updates it gives none,
+# and the loops end.
 # All workers build this part of the graph, but only the chief's thread runs it, once per round.
-total = rounds.gather(flags.workers)  # sum_k eta_k g_k
-optimizer = tf.train.GradientDescentOptimizer(1.0)
-with session.next_update(global_step, flags, after=total) as number:
-    update = optimizer.apply_gradients(zip(total, params))
-rounds.release(update, number)
+gathered = rounds.gather(flags.workers)  # gathered.values: sum_k eta_k g_k
+with session.next_update(global_step, flags, gathered) as update:
+    optimizer = tf.train.GradientDescentOptimizer(1.0)
+    applied = optimizer.apply_gradients(zip(gathered.values, params))
+rounds.release(applied, update, gathered)
 
-# 6. The monitored session: worker 0 initialises w~, hands out the first tokens and starts its
-# thread; the loss and token of each step go to the worker's events file.
-with session.training(task, server, step, loss=loss, token=token, rounds=rounds) as sess:
+# 6. The monitored session: worker 0 initialises w~ and starts its thread; each worker gets a first
+# token. Events record each step.
+me = session.Replica(step, loss, pull, push, token)
+with session.training(task, server, params, [me], rounds=rounds) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: token, pull, fresh batch, push

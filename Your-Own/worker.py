@@ -44,18 +44,19 @@ with tf.device(task.device):
     # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = table.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. Pull w <- w~. pulled_at: global_step just before. Staleness: number - pulled_at
-    w, pulled_at = copies.pull(params, global_step)
-    loss, grads = network.gradients(w, next_batch(), flags.dropout)
-    arrived = copies.send(grads, params)  # the same values, now on the ps
+    # 5. The scheme. Staleness: update.number - pull.count
+    pull = copies.pull(params, global_step)  # w <- w~
+    loss, grads = network.gradients(pull.w, next_batch(), flags.dropout)
+    push = copies.send(grads, params)  # the gradients travel to the ps
 
-# Push: Adam, once the gradients have arrived. Its rate falls to a tenth over --steps updates. Its
-# slots, two per parameter, are also on the ps and in the checkpoints.
-# First, next_update adds 1 to global_step (number: the value before); then the update is applied.
-# Once global_step equals --steps, nothing is applied, and this worker's loop ends.
-with session.next_update(global_step, flags, after=arrived) as number:
-    rate = tf.train.exponential_decay(flags.learning_rate, number, flags.steps, 0.1)
-    step = tf.train.AdamOptimizer(rate).apply_gradients(zip(arrived, params))
+# Push: Adam, on the ps, once the gradients are there. Its rate falls to a tenth over --steps
+# updates. Its slots, two per parameter, are also on the ps and in the checkpoints.
+# First it is counted in global_step (update.number: the count before), then applied; after --steps
+# updates, the loop ends instead.
+with session.next_update(global_step, flags, push) as update:
+    rate = tf.train.exponential_decay(flags.learning_rate, update.number, flags.steps, 0.1)
+    optimizer = tf.train.AdamOptimizer(rate)
+    step = optimizer.apply_gradients(zip(push.values, params))
 tf.summary.scalar("learning_rate", rate)  # for TensorBoard
 
 # A hook sees every step. This one writes the rate to logs/worker-K.log once a second.
@@ -66,8 +67,9 @@ log_rate = tf.train.LoggingTensorHook(
 )
 
 # 6. The monitored session: worker 0 initialises w~, the others wait; events record each step.
+me = session.Replica(step, loss, pull, push, update)
 with session.training(
-    task, server, step, loss=loss, number=number, pulled_at=pulled_at,
+    task, server, params, [me],
     evaluate=network.evaluate, test=table.test(flags.data), hooks=[log_rate],
 ) as sess:  # fmt: skip
     while not sess.should_stop():  # 7. The loop

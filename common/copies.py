@@ -1,105 +1,159 @@
 """Pulls local copies of the global parameters, and sends values back.
 
 A small transfer costs nearly as much as an empty one, so everything between this worker and one ps
-travels as one flat tensor.
+travels as one flat tensor for each type of number.
 """
 
 import functools
+from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
-from common.training import graphs, measure
+from common.graph import clock
+from common.graph.scope import scope
+from common.records import Pull, Push
+
+LARGEST = 2**31 - 1  # bytes of a tensor that can travel: the limit of a protocol buffer
 
 
-def _by_device(params) -> dict[str, list[int]]:
-    places: dict[str, list[int]] = {}
+def _transfers(params: Sequence) -> list[list[int]]:
+    """Which parameters travel together: those of one type on one ps, in parts of at most `LARGEST`
+    bytes.
+
+    Raises:
+        ValueError: if a parameter alone is larger.
+    """
+    together: dict[tuple, list[int]] = {}
+    room: dict[tuple, int] = {}  # bytes left in the last part
+    parts: list[list[int]] = []
     for i, param in enumerate(params):
-        places.setdefault(param.device, []).append(i)
-    return places
+        kind = param.device, param.dtype.base_dtype
+        size = param.shape.num_elements() * param.dtype.base_dtype.size
+        if size > LARGEST:
+            raise ValueError(
+                f"{param.op.name} has {size:,} bytes, and no tensor of more than 2 GB can travel: "
+                "cut it into several with tf.get_variable(..., partitioner="
+                "tf.fixed_size_partitioner(N))"
+            )
+        if room.get(kind, 0) < size:
+            together[kind], room[kind] = [], LARGEST
+            parts.append(together[kind])
+        together[kind].append(i)
+        room[kind] -= size
+    return parts
 
 
-def _flat(tensors) -> tf.Tensor:
+def _flat(tensors: Sequence) -> tf.Tensor:
     return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)
 
 
-def _shaped(flat: tf.Tensor, params) -> list[tf.Tensor]:
+def _shaped(flat: tf.Tensor, params: Sequence) -> list[tf.Tensor]:
     parts = tf.split(flat, [param.shape.num_elements() for param in params])
     return [tf.reshape(part, param.shape) for part, param in zip(parts, params, strict=True)]
 
 
-@graphs.scope("pull")
-def pull(params: list, global_step: tf.Variable, after: tf.Tensor | None = None, beside=()):
-    """w <- w~: one transfer from each ps, once `after`, a tensor on a ps, is ready. The step's
-    clock also waits for `beside`: other tensors that travel here, such as a batch.
-
-    Returns:
-        w, the values of `params` on the current device, in their order and shapes; and pulled_at,
-        how many updates had been counted just before the read (int64, stays on its ps). With one ps
-        that has one thread, w contains exactly these updates: a count and its update run back to
-        back, and so do the reads here. With more ps or threads, they may overlap.
-    """
-    first = [] if after is None else [after]
-    with tf.device(global_step.device), tf.control_dependencies(first):
-        read_at = measure.now(first)
-        with tf.control_dependencies([read_at]):
-            pulled_at = global_step.read_value()
-    w: list = [None] * len(params)
-    there: list = [None] * len(params)
-    arrived = {}
-    for place, indices in _by_device(params).items():
-        wait = [pulled_at] if place == pulled_at.device else first  # no ps waits for another
-        with tf.device(place), tf.control_dependencies(wait):
-            for i in indices:
-                there[i] = params[i].read_value()
-            sent = _flat([there[i] for i in indices])
-        arrived[place] = tf.identity(sent)
-    alone = [] if pulled_at.device in arrived else [pulled_at]  # a ps that holds only the count
-    arrived_at = measure.now([*arrived.values(), *alone, *beside])
-    with tf.control_dependencies([arrived_at]):  # before computation occupies all threads
-        for place, indices in _by_device(params).items():
-            here = [params[i] for i in indices]
-            for i, value in zip(indices, _shaped(arrived[place], here), strict=True):
-                w[i] = value
-    for tensor in (pulled_at, *first):
-        measure.note("read", tensor, read_at)
-        measure.note("arrived", tensor, arrived_at)
-    for value, original in zip(w, there):
-        tf.add_to_collection(f"sent/{value.name}", original)
-    return w, pulled_at
-
-
-def still_on_ps(w: list[tf.Tensor]) -> list[tf.Tensor]:
-    """The pulled values `w`, but still on their ps, so that they need not travel back."""
-    return [tf.get_collection(f"sent/{value.name}")[0] for value in w]
-
-
-@graphs.scope("push")
-def send(values: list[tf.Tensor], params: list, device: str = "") -> list[tf.Tensor]:
-    """Sends `values` in one transfer to each ps; changes nothing there.
+@scope("pull")
+def pull(
+    params: Sequence[tf.Variable],
+    global_step: tf.Variable,
+    after: tf.Tensor | None = None,
+    beside: Sequence[tf.Tensor] = (),
+) -> Pull:
+    """w <- w~: one transfer from each ps to the current device.
 
     Args:
-        values: one per parameter, of its shape.
-        device: where all values go; default: each goes where its parameter is.
+        params: variables on the ps.
+        global_step: the number of updates so far, a variable on a ps.
+        after: the ps of `global_step` reads once this tensor on it is ready. Default: at once.
+        beside: other tensors that travel here, such as a batch; `arrived_at` waits for them too.
 
-    Returns:
-        The values as received.
+    Raises:
+        ValueError: if a parameter is too large to travel.
     """
-    computed_at = measure.now(values)
+    parts = _transfers(params)
+    asked_at = clock.now([])
+    first = [] if after is None else [after]
+    with tf.device(global_step.device), tf.control_dependencies(first):
+        read_at = clock.now(first)
+        with tf.control_dependencies([read_at]):
+            count = global_step.read_value()
+    on_ps: list = [None] * len(params)
+    arrived = []
+    for part in parts:
+        place = params[part[0]].device
+        wait = [count] if place == count.device else first  # no ps waits for another
+        with tf.device(place), tf.control_dependencies(wait):
+            for i in part:
+                on_ps[i] = params[i].read_value()
+            flat = _flat([on_ps[i] for i in part])
+        arrived.append(tf.identity(flat))
+    alone = [] if any(each.device == count.device for each in params) else [count]
+    arrived_at = clock.now([*arrived, *alone, *beside])
+    w: list = [None] * len(params)
+    with tf.control_dependencies([arrived_at]):  # before computation occupies all threads
+        for part, flat in zip(parts, arrived, strict=True):
+            for i, value in zip(part, _shaped(flat, [params[i] for i in part]), strict=True):
+                w[i] = value
+    return Pull(w, on_ps, count, read_at, asked_at, arrived_at)
+
+
+@scope("count")
+def in_place(params: Sequence[tf.Variable], global_step: tf.Variable) -> Pull:
+    """The parameters themselves, for threads or devices that share this process's memory.
+
+    Nothing is copied. To measure the staleness, use them under a control dependency on `count`.
+    """
+    with tf.device(global_step.device):
+        read_at = clock.now([])
+        with tf.control_dependencies([read_at]):
+            count = global_step.read_value()
+    return Pull(list(params), list(params), count, read_at)
+
+
+@scope("push")
+def send(values: Sequence[tf.Tensor], params: Sequence[tf.Variable]) -> Push:
+    """Sends `values`, one per parameter, of its shape, to the parameters' ps, in one transfer each;
+    changes nothing there.
+
+    Raises:
+        ValueError: if a value is None, as is the gradient of a parameter that the loss does not
+            depend on, or has another type than its parameter; or if one is too large to travel.
+    """
+    values = _complete(values, params)
+    computed_at = clock.now(values)
     arrived: list = [None] * len(params)
-    places = {device: list(range(len(params)))} if device else _by_device(params)
-    for place, indices in places.items():
+    for part in _transfers(params):
+        own = [params[i] for i in part]
         with tf.control_dependencies([computed_at]):
-            sent = _flat([values[i] for i in indices])
-        with tf.device(place):
-            parts = _shaped(tf.identity(sent), [params[i] for i in indices])
-        for i, value in zip(indices, parts, strict=True):
+            flat = _flat([values[i] for i in part])
+        with tf.device(own[0].device):
+            shaped = _shaped(tf.identity(flat), own)
+        for i, value in zip(part, shaped, strict=True):
             arrived[i] = value
-    for value in arrived:
-        measure.note("computed", value, computed_at)
-    return arrived
+    return Push(arrived, computed_at)
 
 
-def local(params: list[tf.Variable], value: float = 0.0) -> list[tf.Variable]:
+def _complete(values: Sequence, params: Sequence[tf.Variable]) -> list[tf.Tensor]:
+    """The values as tensors, if there is one of the right type for each parameter."""
+    if len(values) != len(params):
+        raise ValueError(f"copies.send got {len(values)} values for {len(params)} parameters")
+    found = []
+    for value, param in zip(values, params):
+        if value is None:
+            raise ValueError(
+                f"{param.op.name} has no gradient, since the loss does not depend on it: use it in "
+                "the model, or leave it out of params (trainable=False)"
+            )
+        found.append(tf.convert_to_tensor(value))
+        if found[-1].dtype != param.dtype.base_dtype:
+            raise ValueError(
+                f"the value for {param.op.name} is {found[-1].dtype.name}, but the parameter is "
+                f"{param.dtype.base_dtype.name}: cast it before copies.send"
+            )
+    return found
+
+
+def local(params: Sequence[tf.Variable], value: float = 0.0) -> list[tf.Variable]:
     """Creates this task's own variables, one of each parameter's shape, on the current device.
 
     They are local variables: each worker initialises its own, and no checkpoint contains them. If a
@@ -107,7 +161,10 @@ def local(params: list[tf.Variable], value: float = 0.0) -> list[tf.Variable]:
     this raises ValueError.
     """
     how = {"trainable": False, "collections": [tf.GraphKeys.LOCAL_VARIABLES]}
-    own = [tf.Variable(functools.partial(tf.fill, p.shape, value), **how) for p in params]
+    own = [
+        tf.Variable(functools.partial(tf.fill, p.shape, tf.cast(value, p.dtype.base_dtype)), **how)
+        for p in params
+    ]
     if any("/job:ps" in variable.device for variable in own):
         raise ValueError("copies.local makes local variables: call it in tf.device(task.device)")
     return own

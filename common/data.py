@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from common import datasets
-from common.training import graphs
+from common.graph.scope import scope
 
 
 def load(flags, part: str, worker: int = 0, workers: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -33,7 +33,7 @@ def scaled(x: tf.Tensor) -> tf.Tensor:
     return tf.cast(x, tf.float32) / 255 if x.dtype == tf.uint8 else x
 
 
-@graphs.scope("data")
+@scope("data")
 def batches(flags, worker: int = 0, workers: int = 1, examples=None):
     """Batches of this worker's shard of `--data`, or of `examples` (x, labels), on this device.
 
@@ -59,7 +59,7 @@ def batches(flags, worker: int = 0, workers: int = 1, examples=None):
         numbers = tf.data.Dataset.range(len(labels)).batch(size, drop_remainder=True).repeat()
     next_numbers = pipeline(numbers, flags, worker)
 
-    @graphs.scope("batch")
+    @scope("batch")
     def next_batch():
         chosen = next_numbers()
         return scaled(tf.gather(all_x, chosen)), tf.gather(all_labels, chosen)

@@ -11,13 +11,13 @@ import time
 import tensorflow.compat.v1 as tf
 
 from common import fail
-from common.training import graphs
+from common.graph.scope import scope
 
 
 class Gate:
     """One gate on a task, usually ps 0; tasks that use the same name share it."""
 
-    @graphs.scope("gates")
+    @scope("gates")
     def __init__(self, name: str, device: str = "/job:ps/task:0"):
         with tf.device(device):
             queue = tf.FIFOQueue(1, tf.bool, shapes=[[]], shared_name=f"gate/{name}")

@@ -11,7 +11,7 @@ import math
 import tensorflow.compat.v1 as tf
 
 from common import datasets
-from common.training import graphs
+from common.graph.scope import scope
 
 
 def _dense_shapes(sizes: list[int]) -> list[list[int]]:
@@ -82,7 +82,7 @@ def logits(model: str, params: list, x: tf.Tensor) -> tf.Tensor:
     return x
 
 
-@graphs.scope("gradient")
+@scope("gradient")
 def gradients(model: str, params: list, batch) -> tuple[tf.Tensor, list[tf.Tensor]]:
     """The mean loss (a scalar) of a batch (x [batch, ...], labels [batch]) at `params`, and its
     gradients with respect to `params`."""

@@ -8,75 +8,68 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from common import data, models
+from common.graph import clock
 from common.record import faults, results
-from common.training import graphs, measure
+from common.records import Gathered, Push, Update
+from common.training import aborts, checks, logs
+from common.training.chief import Chief
 from common.training.loop import Session
 from common.training.recovery import SessionCreator
+from common.training.shared import Shared
 from common.training.steps import Notes, Replica, Step
 from common.training.together import StartAndStop
 
-LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.FailedPreconditionError)
+__all__ = ["Replica", "next_update", "training"]
 
-
-@graphs.scope("count")
-def updates_so_far(global_step: tf.Variable) -> tf.Tensor:
-    """The number of updates so far (int64 scalar), for a step that pulls nothing."""
-    with tf.device(global_step.device):
-        read_at = measure.now([])
-        with tf.control_dependencies([read_at]):
-            count = global_step.read_value()
-    measure.note("read", count, read_at)
-    return count
+LOST = tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.FailedPreconditionError
 
 
 @contextlib.contextmanager
-def next_update(global_step: tf.Variable, flags, after: Sequence[tf.Tensor]) -> Iterator[tf.Tensor]:
+def next_update(
+    global_step: tf.Variable, flags, *arrived: Push | Gathered | Sequence[tf.Tensor]
+) -> Iterator[Update]:
     """Turns the code inside the `with` into one update, which runs once it has its number.
 
     Reading and counting are one atomic operation, so each of the numbers 0 .. steps - 1 goes to
-    exactly one update of one worker. After the last one TensorFlow raises `OutOfRangeError`, which
-    ends a monitored session: no surplus update is applied.
+    exactly one update of one worker. (If a ps is lost, the updates since the last checkpoint are
+    made again, with the same numbers.) After the last one TensorFlow raises `OutOfRangeError`,
+    which ends a monitored session: no surplus update is applied.
 
-    Inside, an operation runs on the ps that holds its operands. Compute all you can before the
-    `with`, so that the update follows its number immediately.
+    Inside, an operation runs on the ps that holds its operands. Make optimizers and schedules there
+    too, of `update.number`; sums, means and clipping of values that have arrived also belong there.
 
-    `after` is what the update uses, already on the device that applies it.
+    Args:
+        global_step: the number of updates so far, a variable on a ps.
+        flags: the command line, for `--steps`.
+        arrived: what the update uses and waits for: values on the device that applies it.
 
     Yields:
-        The number: how many updates were counted before this one, int64 scalar.
+        The update: its number, and when it was counted.
     """
 
     def beside_operands(op: tf.Operation) -> str:
         places = [tensor.op.device for tensor in op.inputs if "/job:ps" in tensor.op.device]
         return op.device or (places[0] if places else global_step.device)
 
+    values = [each.values if isinstance(each, (Push, Gathered)) else each for each in arrived]
     with tf.name_scope("count"), tf.device(global_step.device):
-        counted_at = measure.now([tf.group(*after)])  # a group waits for each ps with one message
+        # A group waits for each ps with one message.
+        counted_at = clock.now([tf.group(*tf.nest.flatten(values))])
         with tf.control_dependencies([counted_at]):
             number = tf.raw_ops.ResourceCountUpTo(
                 resource=global_step.handle, limit=flags.steps, T=tf.int64
             )
-    measure.note("counted", number, counted_at)
-    computed_at = measure.noted("computed", after[0])
-    if computed_at is not None:
-        measure.note("computed", number, computed_at)
     with tf.device(beside_operands), tf.control_dependencies([number]):
-        yield number
+        yield Update(number, counted_at)
 
 
 @contextlib.contextmanager
 def training(
     task,
     server: tf.train.Server | None,
-    step: tf.Operation,
+    params: Sequence[tf.Variable],
+    replicas: Sequence[Replica],
     *,
-    loss: tf.Tensor,
-    number: tf.Tensor | None = None,
-    token: tf.Tensor | None = None,
-    pulled_at: tf.Tensor | None = None,
-    sent: Sequence[tf.Tensor] = (),
-    replicas: Sequence[dict] = (),
     rounds=None,
     begin: Sequence[tf.Operation] = (),
     hooks: Sequence[tf.train.SessionRunHook] = (),
@@ -90,13 +83,9 @@ def training(
     Args:
         task: who this process is.
         server: its server, or None without a cluster.
-        step: what the loop runs; it trains `tf.trainable_variables()`, the global parameters.
-        loss, number: the step's, scalars; a synchronous scheme has a `token` instead of a number.
-        pulled_at: how many updates the parameters contained when the step pulled them; default:
-            all updates so far.
-        sent: if several replicas share one step: this replica's gradients, from `copies.send`.
-        replicas: the other replicas that this process drives (threads, towers, or copies on the
-            workers), each a dictionary of `step`, `loss`, `number`, `pulled_at` and `sent`.
+        params: the global parameters; `parameters.npz` will hold them, and `evaluate` gets them.
+            Those that are not trained, such as moving statistics, may follow the others.
+        replicas: what each replica that this process drives does in a step: mostly one.
         rounds: the rounds of a synchronous scheme.
         begin: run before the first step, and again after a recovery, once the parameters exist.
         hooks: the script's own; they see every step.
@@ -105,87 +94,80 @@ def training(
         test: x and labels of the test set. Default: that of `--data`.
 
     Yields:
-        The session. It stops when `global_step` reaches `--steps`, or the test accuracy reaches
-        `--target_accuracy`.
+        The session. It stops when `global_step` reaches `--steps`, when the test accuracy reaches
+        `--target_accuracy`, or when a hook of any worker requests it: then all workers stop.
 
     Raises:
-        ValueError: if an update does not wait for its number, or does not run on the ps.
+        ValueError: if a step does not do what the script says (see `checks.check`).
 
     Exits with one line and code 2 on a NaN loss, another model's checkpoint, or a missing task.
     """
-    flags = task.flags
+    flags, global_step = task.flags, tf.train.get_global_step()
     results.create(flags.results)
-    params = tf.trainable_variables()
-    number = token if number is None else number
-    everyone = [Replica(step, loss, number, pulled_at, sent), *(Replica(**r) for r in replicas)]
-    if task.is_chief and rounds is None:
-        from common.training.checks import check_updates
-
-        for each in everyone:
-            check_updates(params, each.step, each.number)
-    together = StartAndStop(task, [*begin, *(rounds.start if rounds else [])],
-                            [rounds.close] if rounds else [])  # fmt: skip
-    one = everyone[-1].step is step  # one replica, or towers, all in the same step
-    groups = [everyone] if one else [[each] for each in everyone]
-    steps = [Step(task, task.index + k, group) for k, group in enumerate(groups)]
+    checks.check(task, params, global_step, replicas, rounds is not None)
+    groups: dict[tf.Operation, list[Replica]] = {}  # replicas that share a step
+    for replica in replicas:
+        groups.setdefault(replica.step, []).append(replica)
+    steps = []
+    for group in groups.values():
+        first = sum(len(step.replicas) for step in steps)
+        steps.append(Step(task, task.index + first, group))
     # The count that hooks read. Within a step, it has been read already; but a hook may also read
     # it between steps, and must not wait for other workers then.
-    counted = rounds is None and pulled_at is not None
-    count_for_hooks = pulled_at if counted else updates_so_far(tf.train.get_global_step())
-    tf.add_to_collection("global_step_read_op_cache", count_for_hooks)
-    saver = None
-    first = [tf.train.StopAtStepHook(last_step=flags.steps), Notes(steps)]
+    pull = replicas[0].pull
+    with tf.device(global_step.device):
+        count = global_step.read_value() if rounds or pull is None else pull.count
+    tf.add_to_collection("global_step_read_op_cache", count)
+
+    together = StartAndStop(task, [*begin, *([rounds.start] if rounds else [])],
+                            [rounds.close] if rounds else [])  # fmt: skip
+    chief = Chief(task, params, evaluate, test, together, count) if task.is_chief else None
+    creator = SessionCreator(task, server, chief.saver if chief else None)
+    notes = Notes(steps, creator)
+    inner = [tf.train.StopAtStepHook(last_step=flags.steps), notes, *_summaries(task)]
+    outer = [*(chief.hooks if chief else []), together]
+    if rounds and chief:
+        outer.append(rounds.chief)
+    again = [rounds.start] if rounds else []
     # Hooks see about 100 calls of each worker or more, never two in a row.
     calls = flags.steps / (flags.steps_per_execution * (1 if rounds else flags.workers))
     between = max(1, int(calls / 120))
-    own = tf.summary.merge_all()  # the script's
-    if own is not None:
-        path = f"{flags.results}/tensorboard/worker-{task.index}"
-        first += [tf.train.SummarySaverHook(save_secs=1, output_dir=path, summary_op=own)]
-    last = [together, *filter(None, [rounds])]
-    if task.is_chief:
-        from common.training import checkpoints
-        from common.training.evaluation import Evaluation
-
-        saver = checkpoints.saver(flags.checkpoint_dir)
-        evaluate = evaluate or functools.partial(models.evaluate, flags.model)
-        test = test or data.load(flags, "test")
-        evaluation = Evaluation(task, params, evaluate, test, together.stop, count_for_hooks)
-        saving = checkpoints.Checkpoints(flags.checkpoint_dir, saver)
-        last = [saving, evaluation, *last]
+    kind = Shared if task.hosts and len(steps) > 1 else Session
     tf.logging.set_verbosity(tf.logging.ERROR)  # hides TensorFlow's notes on its own hooks
     if hooks:
-        from common.training import logs
-
         logs.show_our_lines()
-    creator = SessionCreator(task, server, saver)
     monitor = functools.partial(tf.train.MonitoredSession, creator, stop_grace_period_secs=5)
-    # Without a cluster, variables die with their session; the checkpoint has them.
-    connect = creator.connect if task.hosts else creator.create_session
-    lost, looped = False, False
+
+    lost = looped = False
     try:
-        with monitor([*first, *hooks, *last]) as monitored:
-            kind = Session
-            if task.hosts and len(steps) > 1:
-                from common.training.shared import Shared as kind
-            with contextlib.suppress(tf.errors.OutOfRangeError):  # as the session would do
-                yield kind(monitored, steps, 0 if hooks else between)
+        with monitor([*inner, *hooks, *outer]) as monitored, together.data_may_end():
+            yield kind(monitored, steps, notes, again, 0 if hooks else between)
             looped = True
     except tf.train.NanLossDuringTrainingError:
         faults.diverged(task, f"the loss of {task.name}")
-    except LOST:
+    except LOST as error:
         if not looped:
             raise
-        lost = True
+        lost = not aborts.is_abort(error)
     while True:
         try:
             if lost:
-                with monitor([*first, *last]) as monitored:  # repeats the updates that the ps lost
-                    again = Session(monitored, steps, between)
-                    while not again.should_stop():
-                        again.run(step)
-            with connect() as session:
-                together.finish(session, lambda: evaluation.finish(session, saving.save))
+                with monitor([*inner, *outer]) as monitored, together.data_may_end():
+                    session = Session(monitored, steps, notes, again, between)
+                    while not session.should_stop():  # repeats the updates that the ps lost
+                        session.run(steps[0].op)
+            # Without a cluster, variables die with their session; the checkpoint has them.
+            with creator.connect() if task.hosts else creator.create_session() as session:
+                together.finish(session, chief.write if chief else None)
             return
         except LOST:
             lost = True
+
+
+def _summaries(task) -> list[tf.train.SessionRunHook]:
+    """Writes the script's own summaries, if it has any, once a second."""
+    own = tf.summary.merge_all()
+    if own is None:
+        return []
+    path = f"{task.flags.results}/tensorboard/worker-{task.index}"
+    return [tf.train.SummarySaverHook(save_secs=1, output_dir=path, summary_op=own)]

@@ -64,7 +64,7 @@ def bare_training(task: cluster.Task, server: tf.distribute.Server, *_, **__):
             yield loop
         write(task.flags.results, f"bare-{task.index}", loop.began, loop.ended, loop.steps)
         together.end(sess)
-        together.finish(sess, lambda: None)
+        together.finish(sess, lambda session: None)
 
 
 def serve(task: cluster.Task, spec: dict[str, list[str]]) -> None:

@@ -2,7 +2,6 @@
 
 import argparse
 import ast
-import contextlib
 import json
 import re
 import subprocess
@@ -76,14 +75,14 @@ CALLS = """[
     ("step", step),
     ("name", step.name),
     ("pair", [step, loss]),
-    ("dict", {"made": step, "all": ([loss], (loss, pulled_at)), "number": number}),
+    ("dict", {"made": step, "all": ([loss], (loss, pull.count)), "number": update.number}),
     ("alone", loss),
     ("count", global_step),
-    ("reads", {"loss": loss, "w": [w[-1], params[-1]], "at": pulled_at}),
+    ("reads", {"loss": loss, "w": [pull.w[-1], params[-1]], "at": pull.count}),
     ("sparse", sparse),
     ("nothing", []),
-    ("number", number),
-    ("number of several", [loss, {"number": number}]),
+    ("number", update.number),
+    ("number of several", [loss, {"number": update.number}]),
     ("after", after),
     ("sparse step", [step, sparse, tenfold]),
 ]"""
@@ -148,7 +147,7 @@ def test_several_steps_in_a_call(run, tmp_path):
 
 def test_a_token_is_not_taken_without_a_step(run, tmp_path):
     """In a synchronous scheme the loss is that of the token's parameters."""
-    calls = """[("loss", loss), ("pair", [step, loss]), ("w", w), ("params", params[-1])]"""
+    calls = """[("loss", loss), ("pair", [step, loss]), ("w", pull.w), ("params", params[-1])]"""
     root = probed("Synchronous-SGD", tmp_path, "", calls)
     flags = ["--workers", 1, "--steps", 30, "--learning_rate", 0.2]
     finished = run("Synchronous-SGD", *flags, root=root)
@@ -164,43 +163,164 @@ def test_a_token_is_not_taken_without_a_step(run, tmp_path):
 
 
 SERVER = "server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)\n"
-UPDATE = """with session.next_update(global_step, flags, after=arrived) as number:
-    step = optimizer.apply_gradients(zip(arrived, params))"""
+PULL = "    pull = copies.pull(params, global_step)  # w <- w~\n"
+GRADS = "    loss, grads = models.gradients(flags.model, pull.w, next_batch())\n"
+OPTIMIZER = (
+    "    optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)"
+    "  # a schedule: update.number\n"
+)
+APPLY = "    step = optimizer.apply_gradients(zip(push.values, params))\n"
+UPDATE = f"with session.next_update(global_step, flags, push) as update:\n{OPTIMIZER}{APPLY}"
+VARIABLES = "    params = models.create(flags)\n"
+HERE = "with tf.device(task.device):\n"
+NOT_ON_THE_PS = ("which the update of", "is not computed on the ps", "change gradients before")
+# What is replaced in HogWild's script, by what, and words of the error.
 REFUSED = {
-    "outside": (
-        """with session.next_update(global_step, flags, after=arrived) as number:
-    pass
-step = optimizer.apply_gradients(zip(arrived, params))
-step = tf.group(step, number.op)""",
+    "an update outside": (
+        UPDATE,
+        UPDATE.replace(APPLY, "    pass\n")
+        + """step = optimizer.apply_gradients(zip(push.values, params))
+step = tf.group(step, update.number.op)
+""",
         ("changes", "without waiting for the number", "inside `with session.next_update("),
     ),
     "one of several outside": (
-        """with session.next_update(global_step, flags, after=arrived) as number:
-    step = optimizer.apply_gradients(zip(arrived[1:], params[1:]))
-step = tf.group(step, params[0].assign_sub(arrived[0]))""",
+        APPLY,
+        """    step = optimizer.apply_gradients(zip(push.values[1:], params[1:]))
+step = tf.group(step, params[0].assign_sub(push.values[0]))
+""",
         ("changes weights_0 without waiting for the number",),
     ),
     "computed on the worker": (
-        """with session.next_update(global_step, flags, after=arrived) as number:
-    with tf.device(task.device):
-        arrived = [g / 2 for g in arrived]
-    step = optimizer.apply_gradients(zip(arrived, params))""",
-        ("is part of the update of", "not computed on the ps", "tf.device("),
+        APPLY,
+        """    with tf.device(task.device):
+        grads = [g / 2 for g in push.values]
+    step = optimizer.apply_gradients(zip(grads, params))
+""",
+        NOT_ON_THE_PS,
     ),
     "computed nowhere in particular": (
-        """with session.next_update(global_step, flags, after=arrived) as number:
-    pass
-with tf.control_dependencies([number]):
-    step = tf.group(*[p.assign_sub(0.2 * g) for p, g in zip(params, arrived)])""",
-        ("is part of the update of", "not computed on the ps", "tf.device("),
+        APPLY,
+        """    pass
+with tf.control_dependencies([update.number]):
+    step = tf.group(*[p.assign_sub(0.2 * g) for p, g in zip(params, push.values)])
+""",
+        NOT_ON_THE_PS,
+    ),
+    "clipped after sending": (
+        UPDATE,
+        f"clipped, _ = tf.clip_by_global_norm(push.values, 1.0)\n{UPDATE}".replace(
+            "zip(push.values", "zip(clipped"
+        ),
+        ("clip_by_global_norm", *NOT_ON_THE_PS),
+    ),
+    "clipped after sending, and waited for": (
+        UPDATE,
+        f"clipped, _ = tf.clip_by_global_norm(push.values, 1.0)\n{UPDATE}".replace(
+            "zip(push.values", "zip(clipped"
+        ).replace("flags, push)", "flags, clipped)"),
+        ("clip_by_global_norm", *NOT_ON_THE_PS),
+    ),
+    "a schedule from before": (
+        UPDATE,
+        "rate = tf.train.exponential_decay(0.2, global_step, 100, 0.1)\n"
+        + UPDATE.replace("(flags.learning_rate)", "(rate)"),
+        ("ExponentialDecay", *NOT_ON_THE_PS, "make optimizers, schedules"),
+    ),
+    "a constant from before": (
+        UPDATE,
+        f"half = tf.constant(0.5)\n{UPDATE}".replace(
+            "zip(push.values", "zip([half * g for g in push.values]"
+        ),
+        NOT_ON_THE_PS,
+    ),
+    "the pulled values, sent back": (
+        APPLY,
+        """    sent = zip(params, push.values, pull.w)
+    step = tf.group(*[p.assign_sub(g * x) for p, g, x in sent])
+""",
+        (*NOT_ON_THE_PS, "use pull.on_ps there, not pull.w"),
+    ),
+    "the count inside the update": (
+        UPDATE,
+        UPDATE.replace(
+            OPTIMIZER,
+            """    rate = tf.train.exponential_decay(0.2, global_step, 100, 0.1)
+    optimizer = tf.train.GradientDescentOptimizer(rate)
+""",
+        ),
+        ("reads global_step, which already counts it", "use update.number"),
+    ),
+    "counted by apply_gradients, too": (
+        APPLY,
+        APPLY.replace("params))", "params), global_step=global_step)"),
+        ("counts the update a second time", "leave global_step out of apply_gradients"),
+    ),
+    "counted twice": (
+        UPDATE,
+        f"""with session.next_update(global_step, flags, push) as first:
+    once = tf.identity(first.number)
+with tf.control_dependencies([once]):
+    {UPDATE.replace(chr(10), chr(10) + "    ").rstrip()}
+""",
+        ("counts the update a second time",),
+    ),
+    "a counter on the worker": (
+        HERE,
+        f"{HERE}    seen = tf.Variable(0, name='seen', trainable=False)\n",
+        ("seen is a global variable, but not on a ps", "LOCAL_VARIABLES"),
+    ),
+    "a Keras layer on the worker": (
+        PULL,
+        f"{PULL}    import keras\n    keras.layers.Dense(3).build([None, 4])\n",
+        ("is a global variable, but not on a ps", "Keras layer"),
+    ),
+    "a variable that nobody trains": (
+        VARIABLES,
+        f"{VARIABLES}    tf.Variable(0.0, name='scale')\n",
+        ("scale is trainable, but not among the params", "never be trained"),
+    ),
+    "a parameter without a gradient": (
+        GRADS,
+        f"{GRADS}    grads = [None, *grads[1:]]\n",
+        ("weights_0 has no gradient",),
+    ),
+    "a gradient of another type": (
+        GRADS,
+        f"{GRADS}    grads = [tf.cast(grads[0], tf.float64), *grads[1:]]\n",
+        ("the value for weights_0 is float64, but the parameter is float32: cast it",),
+    ),
+    "a gradient too few": (
+        GRADS,
+        f"{GRADS}    grads = grads[1:]\n",
+        ("copies.send got 3 values for 4 parameters",),
+    ),
+    "a Python function on the ps": (
+        APPLY,
+        """    grads = [tf.numpy_function(lambda g: g, [g], tf.float32) for g in push.values]
+    step = optimizer.apply_gradients(zip(grads, params))
+""",
+        ("is a Python function on a ps", "on the worker, before copies.send"),
+    ),
+    "no update": (
+        "[me]",
+        "[me._replace(update=None)]",
+        ("session.Replica(...) has no update",),
+    ),
+    "a parameter of more than 2 GB": (
+        VARIABLES,
+        """    params = models.create(flags)
+    params.append(tf.Variable(lambda: tf.zeros([2**29 + 1]), name="table"))
+""",
+        ("table has 2,147,483,652 bytes", "partitioner=tf.fixed_size_partitioner"),
     ),
 }
 
 
 def test_an_update_that_is_not_counted_on_the_ps_is_refused(tmp_path):
     """Before the worker needs a ps, so here there is none."""
-    update, words = REFUSED["outside"]
-    script = changed("HogWild", tmp_path, (UPDATE, update)) / "HogWild" / "worker.py"
+    old, new, words = REFUSED["an update outside"]
+    script = changed("HogWild", tmp_path, (old, new)) / "HogWild" / "worker.py"
     ps, *workers = (f"localhost:{port}" for port in network.free_ports(3, private=False))
     hosts = ["--ps_hosts", ps, "--worker_hosts", ",".join(workers)]
     done = subprocess.run(
@@ -214,26 +334,117 @@ def test_an_update_that_is_not_counted_on_the_ps_is_refused(tmp_path):
     assert not (tmp_path / "results" / "parameters.npz").exists()
 
 
-@mock.patch.dict("os.environ")  # undoes the script's changes
-@pytest.mark.parametrize("how", [None, *REFUSED])
-def test_the_check_refuses_what_is_not_counted_on_the_ps(monkeypatch, how):
-    """In the graph that the script builds, which as it stands passes. A session makes the check."""
-    source = (ROOT / "HogWild" / "worker.py").read_text().partition(SESSION)[0]
-    assert source.count(UPDATE) == source.count(SERVER) == 1
-    source = source.replace(SERVER, "")
-    monkeypatch.setenv("TASK_RESTARTS", "0")  # as from the launcher: the task writes no part
-    monkeypatch.setattr("common.told.by_hand.check_free", lambda address: None)
-    monkeypatch.setattr(sys, "argv", [str(ROOT / "HogWild" / "worker.py")])
-    update, words = REFUSED[how] if how else (UPDATE, ())
-    with (
-        tf.Graph().as_default(),
-        contextlib.nullcontext() if not how else pytest.raises(ValueError) as refused,
-    ):
+@pytest.fixture
+def build(monkeypatch):
+    """`build("HogWild", (old, new), ...)` builds the graph of its script with some text replaced,
+    and checks it as its session would."""
+
+    def _build(name: str, *changes: tuple[str, str]) -> dict:
+        path = ROOT / name / "worker.py"
+        source = path.read_text()
+        for old, new in ((SERVER, "server = None\n"), *changes):
+            assert source.count(old) == 1, old
+            source = source.replace(old, new)
+        monkeypatch.setenv("TASK_RESTARTS", "0")  # as from the launcher: the task writes no part
+        monkeypatch.setattr("common.told.by_hand.check_free", lambda address: None)
+        monkeypatch.setattr(sys, "argv", [str(path)])
+        before = source[: source.index("with session.training(")]
+        session_ = source[source.index("with session.training(") :].partition("\n    while")[0]
+        call = session_.removeprefix("with session.training(").rpartition(") as sess:")[0]
         built = {}
-        exec(source.replace(UPDATE, update), built)
-        checks.check_updates(tf.trainable_variables(), built["step"], built["number"])
+        with tf.Graph().as_default():
+            exec(before, built)
+            replicas = eval(
+                f"(lambda task, server, params, replicas, **more: replicas)({call})", built
+            )
+            params, rounds = built["params"], built.get("rounds")
+            checks.check(built["task"], params, built["global_step"], replicas, rounds is not None)
+        return built
+
+    return _build
+
+
+@mock.patch.dict("os.environ")  # undoes the script's changes
+@pytest.mark.parametrize("how", REFUSED)
+def test_the_check_refuses_what_would_mislead(build, how):
+    """In the graph that the script builds."""
+    old, new, words = REFUSED[how]
+    with pytest.raises(ValueError) as refused:
+        build("HogWild", (old, new))
     for word in words:
         assert word in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+MEAN = "    means = [total / flags.workers for total in gathered.values]\n"
+GATHERED = "with session.next_update(global_step, flags, gathered) as update:\n"
+ROUNDS_REFUSED = {
+    "a mean on the chief": (
+        [(MEAN, ""), (GATHERED, MEAN.lstrip() + GATHERED)],
+        NOT_ON_THE_PS,
+    ),
+    "counted by the update, too": (
+        [("for p, mean in zip(params, means)])", "for p, mean in zip(params, means)], "
+          "global_step.assign_add(1))")],
+        ("counts the update a second time",),
+    ),
+    "an update in the worker's step": (
+        [("    step = rounds.push(push, token)\n", "    step = tf.group(rounds.push(push, token), "
+          "params[0].assign_add(push.values[0]))\n")],
+        ("in the step of a worker, changes weights_0", "between rounds.gather and rounds.release"),
+    ),
+}  # fmt: skip
+
+
+@mock.patch.dict("os.environ")
+@pytest.mark.parametrize("how", ROUNDS_REFUSED)
+def test_the_check_refuses_it_in_rounds_too(build, how):
+    changes, words = ROUNDS_REFUSED[how]
+    with pytest.raises(ValueError) as refused:
+        build("Local-SGD", *changes)
+    for word in words:
+        assert word in str(refused.value)
+
+
+@mock.patch.dict("os.environ")
+@pytest.mark.parametrize(
+    "how", ["as it is", "clipped before", "clipped inside", "a schedule inside"]
+)
+def test_the_check_accepts_what_is_right(build, how):
+    clipped = "clipped, _ = tf.clip_by_global_norm({}, 1.0)\n"
+    changes = {
+        "as it is": [],
+        "clipped before": [(GRADS, f"{GRADS}    {clipped.format('grads')}"),
+                           ("copies.send(grads", "copies.send(clipped")],
+        "clipped inside": [(APPLY, f"    {clipped.format('push.values')}"
+                            + APPLY.replace("push.values", "clipped"))],
+        "a schedule inside": [(OPTIMIZER, """
+    rate = tf.train.exponential_decay(0.2, update.number, 9, 0.1)
+    optimizer = tf.train.AdamOptimizer(rate)
+""")],
+    }  # fmt: skip
+    build("HogWild", *changes[how])
+
+
+@mock.patch.dict("os.environ")
+def test_types_travel_apart_and_large_parameters_in_parts(build):
+    """One transfer for each ps and type, and none of more than 2 GB."""
+    more = """
+    params.append(tf.Variable(lambda: tf.zeros([3], tf.float64), name="double"))
+    params += [tf.Variable(lambda: tf.zeros([2**28]), name=f"large_{k}") for k in range(3)]
+"""
+    made = build(
+        "HogWild",
+        (VARIABLES, VARIABLES.rstrip() + more),
+        ("pull.w, next_batch", "pull.w[:4], next_batch"),
+        ("copies.send(grads, params)", "copies.send([*grads, *pull.w[4:]], params)"),
+    )
+    small = 4 * sum(param.shape.num_elements() for param in made["params"][:4])
+    for way in ("pull/", "push/"):
+        cut = [op.inputs[0] for op in made["loss"].graph.get_operations()
+               if op.type == "SplitV" and op.name.startswith(way)]  # fmt: skip
+        sizes = [flat.shape.num_elements() * flat.dtype.size for flat in cut]
+        assert sorted(sizes) == [3 * 8, 2**30, 2**30, small + 2**30]
 
 
 def updated(write: bool, wrap) -> None:
@@ -250,9 +461,9 @@ def updated(write: bool, wrap) -> None:
 
         grad = wrap(gradient)
         flags = argparse.Namespace(steps=10)
-        with session.next_update(global_step, flags, after=[grad]) as number:
+        with session.next_update(global_step, flags, [grad]) as update:
             step = tf.train.GradientDescentOptimizer(0.1).apply_gradients([(grad, param)])
-        checks.check_updates([param], step, number)
+        checks.check_update([param], global_step, step, update, [grad])
 
 
 WRAPS = {

@@ -15,8 +15,8 @@ from machine import seconds
 
 from common import copies, models
 from common.flags import parser
+from common.graph import walk
 from common.launch import network
-from common.training import graphs
 
 tf.disable_eager_execution()
 DEFAULTS = {"workers": 2, "ps": 1, "steps": 10, "learning_rate": 0.1}
@@ -286,7 +286,7 @@ def test_cnn_refuses_what_is_not_an_image(dataset, capsys):
 CLUSTER = """
 import json
 from common.launch import network
-from common.training import graphs
+from common.graph import walk
 private = network.choose("auto", lambda text: None) == "private"
 import test_models
 print(json.dumps(test_models.cluster_of_two_ps(private)))
@@ -302,16 +302,17 @@ def cluster_of_two_ps(private: bool) -> dict:
         params = models.create(flags("--hidden", 3))
         global_step = tf.train.get_or_create_global_step()  # on the first ps, like params[0]
     with tf.device("/job:worker/task:0"):
-        pulled, pulled_at = copies.pull(params, global_step)
-        pushed = copies.send([w + 1 for w in pulled], params)
+        pull = copies.pull(params, global_step)
+        pulled, pulled_at = pull.w, pull.count
+        pushed = copies.send([w + 1 for w in pulled], params).values
         with tf.device(params[2].device):  # the first ps
             news = params[2].assign_add(tf.ones(params[2].shape))
             counted = global_step.assign_add(1)
             with tf.control_dependencies([counted]):
                 news = tf.identity(news)
-        renewed, renewed_at = copies.pull(params, global_step, after=news)
-        on_one = copies.send([w + 1 for w in pulled], params, device="/job:ps/task:1")
-    there = copies.still_on_ps(pulled)
+        again = copies.pull(params, global_step, after=news)
+        renewed, renewed_at = again.w, again.count
+    there = pull.on_ps
     assigned = [param.assign(value) for param, value in zip(params, pushed, strict=True)]
     back = [param.assign(value) for param, value in zip(params, there, strict=True)]
 
@@ -322,7 +323,6 @@ def cluster_of_two_ps(private: bool) -> dict:
         "param devices": devices(params),
         "pulled devices": devices(pulled),
         "pushed devices": devices(pushed),
-        "pushed to one": devices(on_one),
         "still devices": devices(there),
         "count devices": devices([pulled_at, renewed_at, global_step]),
         "pulled shapes": [w.shape.as_list() for w in pulled],
@@ -425,23 +425,20 @@ def test_what_is_still_on_the_ps_is_not_sent_back(seen):
     assert seen["still on ps"] == []
 
 
-def test_a_push_to_one_place_puts_all_values_there(seen):
-    assert seen["pushed to one"] == [PS[1]] * 4
-
-
 def test_the_count_is_read_before_the_parameters():
     """So an update in between may be in w but not in the count, never vice versa."""
     with tf.Graph().as_default(), tf.device("/job:ps/task:0"):
         params = models.create(flags("--hidden", 3))
         global_step = tf.train.get_or_create_global_step()
         with tf.device("/job:worker/task:0"):
-            w, pulled_at = copies.pull(params, global_step)
+            pull = copies.pull(params, global_step)
+            w, pulled_at = pull.w, pull.count
         handles = {param.handle.op for param in params}
-        needed = graphs.needed([value.op for value in w])
+        needed = walk.needed([value.op for value in w])
         reads = [op for op in needed if any(t.op in handles for t in op.inputs)]
         assert len(reads) == len(params)
-        assert all(pulled_at.op in graphs.needed([read]) for read in reads)
-        assert not handles & graphs.needed([pulled_at.op])
+        assert all(pulled_at.op in walk.needed([read]) for read in reads)
+        assert not handles & walk.needed([pulled_at.op])
 
 
 def test_local_copies_belong_to_the_worker():

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from common.graph import clock
 from common.launch import network
 from common.record import trace
-from common.training import measure
+from common.records import Pull, Update
+from common.training.aborts import Connection
 from common.training.several import copies
 from common.training.steps import Replica, Step
 
@@ -24,7 +26,7 @@ def step_of(limit: int, ps: str = "", worker: str = "", fault: int = -1, resourc
 
     Returns:
         step, two rows (on the ps: v and the number of the update; here: k and the sum of the
-        numbers taken), the number, initialisers
+        numbers taken), the update, initialisers
     """
     with tf.device(ps):
         v = tf.Variable(1.0, use_resource=resource)
@@ -44,15 +46,14 @@ def step_of(limit: int, ps: str = "", worker: str = "", fault: int = -1, resourc
         here = tf.stack([tf.cast(value, tf.float64) for value in (kept, drawn)])
     with tf.device(ps):
         arrived = tf.identity(made)
-        counted_at = measure.now([arrived])
+        counted_at = clock.now([arrived])
         with tf.control_dependencies([counted_at]):
             number = tf.raw_ops.ResourceCountUpTo(resource=count.handle, limit=limit, T=tf.int64)
         with tf.control_dependencies([tf.debugging.Assert(tf.not_equal(number, fault), [number])]):
             put = v.assign(arrived)
         there = tf.stack([tf.cast(value, tf.float64) for value in (pulled, number)])
-    measure.note("counted", number, counted_at)
     inits = [v.initializer, count.initializer, k.initializer, numbers.initializer]
-    return tf.group(put, kept), [there, here], number, inits
+    return tf.group(put, kept), [there, here], Update(number, counted_at), inits
 
 
 def expected(steps: int) -> list[tuple]:
@@ -114,18 +115,19 @@ def test_rows_from_before_a_fault_do_not_count_as_later_steps(tmp_path):
     )
     task = types.SimpleNamespace(device=places[1], hosts={}, flags=flags)
     with tf.Graph().as_default():
-        step, (there, here), number, inits = step_of(10 * COUNT, *places, fault=fault)
-        loss, pulled_at = there[0], tf.cast(here[0], tf.int64)  # stand-ins for these in the events
-        training = Step(task, 0, [Replica(step, loss, number, pulled_at)])
-        with tf.Session(target) as session:
+        step, (there, here), update, inits = step_of(10 * COUNT, *places, fault=fault)
+        # Stand-ins for these in the events.
+        loss, pull = there[0], Pull([], [], tf.cast(here[0], tf.int64), update.counted_at)
+        training = Step(task, 0, [Replica(step, loss, pull, update=update)])
+        with Connection(target, None) as session:
             session.run(inits)
-            training.prepare(session)
+            training.prepare(session, True)
             with pytest.raises(tf.errors.InvalidArgumentError):
                 while True:
                     training.run()
-        with tf.Session(target) as session:
+        with Connection(target, None) as session:
             session.run(inits[-1])  # the failed call may have cancelled the pipeline
-            training.prepare(session)
+            training.prepare(session, True)
             training.run()
             training.run()
             training.write()
@@ -213,13 +215,13 @@ def counting(tmp_path, amount, more=lambda step, now: ()):
     with tf.control_dependencies([made]):
         now = k.read_value()
         number = tf.cast(now, tf.int64) - 1
-        measure.note("counted", number, measure.now([number]))
+        update = Update(number, clock.now([number]))
     step = tf.group(now)
     made = more(step, now)
-    training = Step(task, 0, [Replica(step, now, number)])
-    session = tf.Session()
+    training = Step(task, 0, [Replica(step, now, update=update)])
+    session = Connection("", None)
     session.run(k.initializer)
-    training.prepare(session)
+    training.prepare(session, True)
     return session, training, step, k, now, *made
 
 

@@ -4,11 +4,9 @@ import importlib.metadata
 import itertools
 import math
 import platform
-from argparse import Namespace
 from collections import defaultdict
 from pathlib import Path
 
-from common import datasets
 from common.record import results, trace
 
 
@@ -37,7 +35,7 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict]) -> dict
     for task in tasks:
         task |= {"local_steps": 0, "examples": 0, "seconds": 0.0}
     for task, mine in zip(workers, events, strict=True):
-        task |= measured(mine, launches, Namespace(**flags), task["index"], len(workers))
+        task |= measured(mine, launches, flags.get("window", 1))
         if updates:
             task["contributed"] = sum(task["index"] in update["workers"] for update in updates)
             # A killed task may lose an update's line: then nobody knows which pushes it contains.
@@ -66,19 +64,15 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict]) -> dict
     }
 
 
-def measured(
-    events: list[dict], launches: list[float], flags: Namespace, worker: int, workers: int
-) -> dict:
-    """What one of the `workers` did: its `local_steps` and `examples`, and the `seconds` that these
-    took, split into `computing`, `communicating` and `waiting`."""
-    window = getattr(flags, "window", 1)
-    examples = window * (flags.batch_size or datasets.shard(flags, worker, workers))
+def measured(events: list[dict], launches: list[float], window: int) -> dict:
+    """What a worker did, whose steps had `window` mini-batches: its `local_steps` and `examples`,
+    and the `seconds` that these took, split into `computing`, `communicating` and `waiting`."""
     seconds = sum(last - first for first, last in _stretches(events, launches))
     computing = sum(event["compute"] for event in events)
     communicating = sum(event["pull"] + event["push"] for event in events)
     return {
         "local_steps": len(events) * window,
-        "examples": sum(event.get("examples", examples) for event in events),
+        "examples": sum(event["examples"] for event in events),
         "seconds": seconds,
         "computing": computing,
         "communicating": communicating,

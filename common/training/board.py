@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 import tensorflow.compat.v1 as tf
 
-from common import datasets
-
 POINTS = 100  # about this many per worker; in a long run, one per second
 
 
@@ -24,10 +22,7 @@ class Board:
     """The points of one worker, thread or tower; `common/README.md` describes them."""
 
     def __init__(self, flags, worker: int, every: int | None = None):
-        self._flags, self._worker, batch = flags, worker, flags.batch_size or 0
-        if not batch and datasets.is_known(flags):
-            batch = datasets.shard(flags, worker, flags.workers)
-        self._examples = batch * getattr(flags, "window", 1)  # per step, if events do not say
+        self._flags, self._worker = flags, worker
         self._steps = every or max(1, flags.steps // POINTS)  # updates by all workers per point
         self._events, self._step, self._time = [], 0, float("inf")  # at the last point
 
@@ -53,7 +48,7 @@ class Board:
         seconds = max(1e-6, self._time - began)
         computing = sum(event["compute"] for event in events) / seconds
         communicating = sum(event["pull"] + event["push"] for event in events) / seconds
-        examples = sum(event.get("examples", self._examples) for event in events)
+        examples = sum(event["examples"] for event in events)
         scalars = {
             "loss": sum(event["loss"] for event in events) / len(events),
             "staleness": sum(event["staleness"] for event in events) / len(events),

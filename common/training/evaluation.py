@@ -2,15 +2,14 @@
 
 import math
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from common import copies, data
-from common.record import faults, results
-from common.training import events, graphs
+from common.graph.scope import scope
+from common.training import events
 
 POINTS = 75  # about this many evaluations in a run; more in a long one
 
@@ -43,7 +42,7 @@ class Schedule:
 class Evaluation(tf.train.SessionRunHook):
     """Evaluates on a sample of the test set during training, and on the whole set at the end."""
 
-    @graphs.scope("evaluation")
+    @scope("evaluation")
     def __init__(
         self,
         task,
@@ -60,12 +59,14 @@ class Evaluation(tf.train.SessionRunHook):
         with tf.device(task.device):
             self._x = tf.placeholder(x.dtype, [None, *x.shape[1:]])
             self._labels = tf.placeholder(labels.dtype, [None, *labels.shape[1:]])
-            w, self._global_step = copies.pull(params, tf.train.get_global_step())
-            measured = evaluate(w, data.scaled(self._x), self._labels)
-            if missing := {"accuracy", "loss"} - set(measured):
-                raise ValueError(f"evaluate must also return {' and '.join(sorted(missing))}")
-            self._sums = {f"test_{name}": tf.reduce_sum(tf.cast(values, tf.float32))
-                          for name, values in measured.items()}  # fmt: skip
+            pull = copies.pull(params, tf.train.get_global_step())
+            self._global_step = pull.count
+            measured = evaluate(pull.w, data.scaled(self._x), self._labels)
+            _check(measured)
+            self._sums = {
+                f"test_{name}": tf.reduce_sum(tf.cast(values, tf.float32))
+                for name, values in measured.items()
+            }
         self._schedule, self._count = Schedule(task.flags), count
 
     def before_run(self, run_context):
@@ -100,13 +101,14 @@ class Evaluation(tf.train.SessionRunHook):
         events.note_evaluation(self._task.flags.results, found)
         return found
 
-    def finish(self, session: tf.Session, save: Callable[[tf.Session], None]) -> None:
-        """After the last update: evaluates on the whole test set, saves, writes parameters.npz."""
-        found, flags = self.measure(session), self._task.flags
-        if not math.isfinite(found["test_loss"]):
-            faults.diverged(self._task, "the loss on the test set")
-        save(session)
-        arrays = session.run({param.op.name: param for param in self._params})
-        results.write(Path(flags.results, "parameters.npz"), lambda file: np.savez(file, **arrays))
-        print(f"test accuracy {found['test_accuracy']:.2%} after {found['global_step']} updates; "
-              f"results in {flags.results}", flush=True)  # fmt: skip
+
+def _check(measured: Mapping[str, tf.Tensor]) -> None:
+    """Raises ValueError unless `evaluate` has returned what it must, a number for each example."""
+    if missing := {"accuracy", "loss"} - set(measured):
+        raise ValueError(f"evaluate must also return {' and '.join(sorted(missing))}")
+    for name, values in measured.items():
+        if values.shape.rank is not None and values.shape.rank != 1:
+            raise ValueError(
+                f"evaluate returns {name} with the shape {values.shape}: return a value for each "
+                "example, [batch]; the session takes their mean over the test set"
+            )

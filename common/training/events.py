@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from common import datasets
 from common.record import closing, results
 from common.training import board
 
@@ -22,6 +23,8 @@ class Events:
         """Writes to `flags.results`; a restarted task appends. `every`: updates by all replicas
         per point in TensorBoard; default: a hundredth of `--steps`."""
         results.create(flags.results)
+        batch = flags.batch_size or datasets.shard(flags, worker, flags.workers)
+        self._examples = batch * getattr(flags, "window", 1)  # per step, if `note` does not say
         self._file = closing.open_events(flags, worker)
         self._local_step, self._board = 0, board.Board(flags, worker, every)
         self._board.open(_open_writer)
@@ -52,7 +55,7 @@ class Events:
             "time": time.time(), "local_step": self._local_step, "global_step": global_step,
             "loss": loss, "staleness": max(0, global_step - 1 - pulled_at),
             "pulled_at": pulled_at, "gap": None, "out": None, "counted": None,
-            "pull": pull, "compute": compute, "push": push, **more,
+            "pull": pull, "compute": compute, "push": push, "examples": self._examples, **more,
         }  # fmt: skip
         self._file.write(json.dumps(event) + "\n")
         self._board.note([event], last=False)

@@ -1,13 +1,16 @@
 """The session that the training loop calls `sess`."""
 
 import time
+from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
-from common.training import graphs
-from common.training.steps import Step
+from common.graph import walk
+from common.training.aborts import CallAborted
+from common.training.steps import Notes, Step
 
 SOON = 0.1  # seconds until hooks see a step again
+MANY = 20  # aborts in a row: then it is no accident
 
 
 class Session:
@@ -22,16 +25,30 @@ class Session:
     script's own hooks see every step.
     """
 
-    def __init__(self, monitored: tf.train.MonitoredSession, steps: list[Step], between: int):
-        """`between`: at most this many steps go unseen between two that hooks see."""
-        self._monitored, self._steps, self._between, self._unseen = monitored, steps, between, 0
+    def __init__(
+        self,
+        monitored: tf.train.MonitoredSession,
+        steps: Sequence[Step],
+        notes: Notes,
+        again: Sequence[tf.Operation],
+        between: int,
+    ):
+        """`again`: what an aborted step needs before the next one, such as a new token. `between`:
+        at most this many steps go unseen between two that hooks see."""
+        self._monitored, self._steps, self._notes = monitored, steps, notes
+        self._again, self._between, self._unseen = list(again), between, 0
         self._of = {step.op: step for step in steps}
         self._found: dict[tuple[str, ...], Step | None] = {}
         self._due = 0.0
         self.should_stop, self.graph = monitored.should_stop, monitored.graph
 
     def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
-        """Like `tf.Session.run`."""
+        """Like `tf.Session.run`.
+
+        Raises:
+            ValueError: if the call would take an update's number or a token without the update, or
+                feeds several steps the same values.
+        """
         more = feed_dict, options, run_metadata
         step = self._of.get(fetches) if isinstance(fetches, tf.Operation) else None
         wanted = None if step else fetches
@@ -41,7 +58,24 @@ class Session:
                 lambda step_context: self._steps[0].session.run(fetches, *more)
             )
         if step.count > 1:
+            if feed_dict:
+                raise ValueError(
+                    f"sess.run(step, feed_dict=...) with --steps_per_execution {step.count} would "
+                    "feed all steps of the call the same values: leave --steps_per_execution out, "
+                    "or let the graph draw the batches (data.pipeline)"
+                )
             wanted = step.last(wanted)  # the values of the last of several steps
+        for _ in range(MANY):
+            try:
+                return self._take(step, wanted, more)
+            except CallAborted:
+                # Its row says whether it was counted. Either way the next step is a new one.
+                self._notes.aborted()
+                self._steps[0].session.run(self._again)
+        raise RuntimeError(f"TensorFlow aborted {MANY} calls in a row, and no task was lost")
+
+    def _take(self, step: Step, wanted, more: Sequence):
+        """One call of the step; hooks see it if they have seen none for some time."""
         first = step is self._steps[0]
         if not first or (self._unseen < self._between and time.monotonic() < self._due):
             self._unseen += first
@@ -60,10 +94,10 @@ class Session:
             ValueError: if they would take an update's number, or a token, without the update.
         """
         parts = tf.nest.flatten(fetches, expand_composites=True)  # a sparse tensor has three parts
-        ops = [graphs.operation(self.graph, part) for part in parts]
+        ops = [walk.operation(self.graph, part) for part in parts]
         names = tuple(op.name for op in ops)
         if names not in self._found:
-            needed = graphs.needed(ops)
+            needed = walk.needed(ops)
             found = [step for step in self._steps if step.op in needed]
             if not found and any(op in needed for step in self._steps for op in step.numbers):
                 raise ValueError(

@@ -1,13 +1,14 @@
 """Synchronous rounds: the workers wait for each other, and together they make one update.
 
-The queues are on the ps that counts the updates:
+The queues are on the ps; those of the tokens on the ps that counts the updates:
 
     tokens-K    worker K takes a token before each step: the number of updates so far
-    pushed      what workers push: their index, the token they started from, a value per parameter
+    pushed-J    what the workers push to ps J: their index, the number of their token, and a value
+                for each parameter on this ps
 
 One round consists of the operations below:
 
-    worker      wait -> pull, gradient -> push
+    worker      wait -> pull, gradient, send -> push
     chief       gather one push of this round from each of the first `count` workers -> the update
                 -> release: a token for every worker
 
@@ -19,143 +20,172 @@ two, and the update then contains two gradients from one worker.)
 import json
 import threading
 import time
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import tensorflow.compat.v1 as tf
 
-from common import copies
+from common.graph import clock
+from common.graph.rows import Rows
+from common.graph.scope import scope
 from common.record import results
-from common.training import checks, graphs, measure
+from common.records import Gathered, Push, Token, Update
+from common.training import aborts, checks, several
 
 
-class Rounds(tf.train.SessionRunHook):
+class Rounds:
     """The queues of one synchronous run, and the operations on them."""
 
-    @graphs.scope("rounds")
-    def __init__(self, task, params: list[tf.Variable], global_step: tf.Variable):
+    @scope("rounds")
+    def __init__(self, task, params: Sequence[tf.Variable], global_step: tf.Variable):
         self._task, self._params, self._global_step = task, params, global_step
-        self._due = 0.0
-        kinds = [(tf.int32, []), (tf.int64, []), *[(p.dtype.base_dtype, p.shape) for p in params]]
+        places = dict.fromkeys([global_step.device, *[param.device for param in params]])
+        # Which parameters are on which ps. The first ps, which counts, decides whose pushes count.
+        self._on = {place: [i for i, p in enumerate(params) if p.device == place]
+                    for place in places}  # fmt: skip
         with tf.device(global_step.device):
             self._tokens = [
                 tf.FIFOQueue(-1, tf.int64, [[]], shared_name=f"tokens-{k}")
                 for k in range(task.flags.workers)
             ]
-            # After the last update nobody empties it, and a late worker may still push twice: what
-            # it was computing, and once more if its last token was still in its queue.
-            most = 2 * task.flags.workers
-            self._pushed = tf.FIFOQueue(most, *zip(*kinds), shared_name="pushed")
             self._round = global_step.read_value()  # the current round
             # Runs when the session begins: every worker starts with a token. A restarted chief
             # gives every worker a new one, since it may have died before releasing them.
             mine = self._tokens if task.is_chief else [self._tokens[task.index]]
-            self.start = [self._give(mine, self._round)]
+            self.start = self._give(mine, self._round)
             # Ends the run: workers that wait for a token, now or later, get OutOfRangeError.
             self.close = tf.group(*[queue.close() for queue in self._tokens])
+        self._pushed = {}
+        for j, (place, indices) in enumerate(self._on.items()):
+            own = [(params[i].dtype.base_dtype, params[i].shape) for i in indices]
+            kinds = [(tf.int32, []), (tf.int64, []), *own]
+            with tf.device(place):
+                # After the last update nobody empties it, and a late worker may still push twice:
+                # what it was computing, and once more if its last token was still in its queue.
+                self._pushed[place] = tf.FIFOQueue(
+                    2 * task.flags.workers, *zip(*kinds), shared_name=f"pushed-{j}"
+                )
+        self.chief: Chief | None = None  # `release` completes it
 
-    def _give(self, queues, token: tf.Tensor) -> tf.Operation:
+    def _give(self, queues: Sequence[tf.FIFOQueue], number: tf.Tensor) -> tf.Operation:
         """Puts a token into each queue. After the last update, closes them, which ends the run."""
         return tf.cond(
-            token < self._task.flags.steps,
-            lambda: tf.group(*[queue.enqueue(token) for queue in queues]),
+            number < self._task.flags.steps,
+            lambda: tf.group(*[queue.enqueue(number) for queue in queues]),
             lambda: tf.group(*[queue.close() for queue in queues]),
-        )
+        ).op
 
     # The worker's part of a round.
 
-    @graphs.scope("wait")
-    def wait(self) -> tf.Tensor:
-        """Waits for this worker's token: the number of updates so far, int64, on the ps.
-
-        A late worker finds several tokens; only the newest counts.
-        """
+    @scope("wait")
+    def wait(self) -> Token:
+        """Waits for this worker's token. A late worker finds several; only the newest counts."""
         mine = self._tokens[self._task.index]
         with tf.device(self._global_step.device):
-            asked_at = measure.now([])
+            asked_at = clock.now([])
             with tf.control_dependencies([asked_at]):
                 first = mine.dequeue()
             with tf.control_dependencies([first]):
                 others = mine.dequeue_many(mine.size())
-            token = tf.reduce_max(tf.concat([[first], others], axis=0))
-        measure.note("asked", token, asked_at)
-        return token
+            number = tf.reduce_max(tf.concat([[first], others], axis=0))
+        return Token(number, asked_at)
 
-    @graphs.scope("push")
-    def push(self, values: list[tf.Tensor], token: tf.Tensor) -> tf.Operation:
-        """Sends `values`, one per parameter, and the token from which they were computed."""
-        arrived = copies.send(values, self._params, self._global_step.device)
-        measure.note("computed", token, measure.noted("computed", arrived[0]))
-        with tf.device(self._global_step.device):
-            return self._pushed.enqueue([self._task.index, token, *arrived])
+    @scope("push")
+    def push(self, push: Push, token: Token) -> tf.Operation:
+        """Puts what `copies.send` has sent into the queues, with the token that it belongs to."""
+        puts = []
+        for place, indices in self._on.items():
+            with tf.device(place):
+                own = [push.values[i] for i in indices]
+                puts.append(self._pushed[place].enqueue([self._task.index, token.number, *own]))
+        return tf.group(*puts) if len(puts) > 1 else puts[0]
 
     # The chief's part.
 
-    @graphs.scope("gather")
-    def gather(self, count: int) -> list[tf.Tensor]:
+    @scope("gather")
+    def gather(self, count: int) -> Gathered:
         """Waits for one push of this round from each of the first `count` workers.
 
-        Drops pushes computed from an older token, and a second push by a restarted worker.
-
-        Returns:
-            The sum of the pushed values, for each parameter, on the ps.
+        Drops pushes with an older token, and a second push by a restarted worker.
         """
+        values: list = [None] * len(self._params)
+        wanted = None  # on the first ps: whoever comes first
+        for place, indices in self._on.items():
+            with tf.device(place):
+                who, sums = self._sum(place, indices, count, wanted)
+            wanted = who if wanted is None else wanted
+            for i, total in zip(indices, sums, strict=True):
+                values[i] = total
+        return Gathered(values, wanted)
 
-        def take_one(who, total):
-            worker, token, *values = self._pushed.dequeue()
-            counts = tf.equal(token, self._round) & ~who[worker]
-            total = tf.cond(counts, lambda: [t + v for t, v in zip(total, values)], lambda: total)
-            return who | tf.one_hot(worker, self._task.flags.workers, counts, False), total
+    def _sum(self, place: str, indices: list[int], count: int, wanted: tf.Tensor | None):
+        """On one ps: which workers' pushes it has taken, and their sum for its parameters."""
+        workers = self._task.flags.workers
+
+        def take_one(who, sums):
+            worker, number, *pushed = self._pushed[place].dequeue()
+            counts = tf.equal(number, self._round) & ~who[worker]
+            if wanted is not None:
+                counts &= wanted[worker]
+            sums = tf.cond(counts, lambda: [s + v for s, v in zip(sums, pushed)], lambda: sums)
+            return who | tf.one_hot(worker, workers, counts, False), sums
 
         def incomplete(who, _):
             return tf.math.count_nonzero(who) < count
 
+        zeros = [tf.zeros(self._params[i].shape, self._params[i].dtype) for i in indices]
+        start = tf.zeros([workers], tf.bool), zeros
+        # One at a time: each iteration needs to know what the one before has taken.
+        return tf.while_loop(incomplete, take_one, start, parallel_iterations=1)
+
+    @scope("release")
+    def release(self, applied: tf.Operation, update: Update, gathered: Gathered) -> None:
+        """Gives every worker a token for the next round once the update is applied.
+
+        Raises:
+            ValueError: as in `checks.check_update`.
+        """
+        checks.check_update(self._params, self._global_step, applied, update, gathered.values)
         with tf.device(self._global_step.device):
-            start = (
-                tf.zeros([self._task.flags.workers], tf.bool),
-                [tf.zeros(p.shape) for p in self._params],
-            )
-            self._who, total = tf.while_loop(incomplete, take_one, start, parallel_iterations=1)
-        return total
+            with tf.control_dependencies([applied]):
+                released = self._give(self._tokens, update.number + 1)
+            who = tf.unstack(gathered.who)
+        rows = Rows([update.number, update.counted_at, *who], self._global_step.device, "rounds")
+        self.chief = Chief(self._task, self._round, self.start, self.close, released, rows)
 
-    @graphs.scope("release")
-    def release(self, update: tf.Operation, number: tf.Tensor) -> None:
-        """Gives every worker a token for the next round once the update is applied."""
-        checks.check_updates(self._params, update, number)
-        with tf.device(self._global_step.device), tf.control_dependencies([update]):
-            released = self._give(self._tokens, number + 1)
-        counted_at = measure.noted("counted", number)
-        row = [number, counted_at, *tf.unstack(self._who)]
-        rows = measure.Rows(row, self._global_step.device, "rounds")
-        self._ends, self._read = [released.op, rows.put], rows.read
-        self._several = None
-        if self._task.flags.steps_per_execution > 1:
-            from common.training.several import copies
 
-            chain = copies([released.op], [rows.put], self._task.flags.steps_per_execution)
-            self._several = [chain[-1][end] for end in self._ends]
+class Chief(tf.train.SessionRunHook):
+    """The chief's thread: it makes one update after another, alongside the training loop."""
 
-    # As a hook: the chief's thread makes one update after another, alongside the training loop.
+    def __init__(
+        self,
+        task,
+        made: tf.Tensor,
+        start: tf.Operation,
+        close: tf.Operation,
+        update: tf.Operation,
+        rows: Rows,
+    ):
+        """`made`: the number of updates so far; `update` makes one, and `rows` has its row; `start`
+        and `close` as in `Rounds`."""
+        self._task, self._made, self._start, self._close = task, made, start, close
+        self._update, self._rows = [update, rows.put], rows
+        self._several = self._update
+        if task.flags.steps_per_execution > 1:
+            chain = several.copies([update], [rows.put], task.flags.steps_per_execution)
+            self._several = [chain[-1][op] for op in self._update]
 
     def after_create_session(self, session, coord):
         """Also called after a recovery, when the thread of the lost session has ended."""
-        if self._task.is_chief:
-            threading.Thread(target=self._run, args=(session, coord), daemon=True).start()
+        threading.Thread(target=self._run, args=(session, coord), daemon=True).start()
 
     def _run(self, session, coord):
-        flags, path = self._task.flags, Path(self._task.flags.results, "updates.jsonl")
+        path = Path(self._task.flags.results, "updates.jsonl")
+        known = {line["time"] for line in results.Tail(path).read()}
         try:
-            made = session.run(self._round)
-            one = session.make_callable(self._ends)
-            several = session.make_callable(self._several or self._ends)
             with results.append(path) as file:
-                self._note(file, session.run(self._read))  # left by a killed chief
-                while made < flags.steps and not coord.should_stop():
-                    whole = flags.steps - made >= flags.steps_per_execution
-                    several() if whole else one()
-                    made += flags.steps_per_execution if whole else 1
-                    if made == flags.steps or time.time() > self._due:
-                        self._note(file, session.run(self._read))
-            session.run(self.close)
+                self._make_updates(session, coord, file, known)
+            session.run(self._close)
         except (tf.errors.UnavailableError, tf.errors.AbortedError):
             pass  # a ps is lost: the training loop notices too, and recovers the session
         except (tf.errors.CancelledError, RuntimeError):
@@ -163,10 +193,30 @@ class Rounds(tf.train.SessionRunHook):
         except Exception as error:  # an error here also ends the training loop
             coord.request_stop(error)
 
-    def _note(self, file, rows) -> None:
-        """Writes which workers' pushes each update contains."""
-        self._due = time.time() + 0.1
-        for number, counted_at, *who in rows.tolist():
+    def _make_updates(self, session, coord, file, known: set[float]) -> None:
+        flags = self._task.flags
+        made, due = int(session.run(self._made)), 0.0
+        one, several_ = session.make_callable(self._update), session.make_callable(self._several)
+        self._note(file, session, known)  # left by a killed chief
+        while made < flags.steps and not coord.should_stop():
+            whole = flags.steps - made >= flags.steps_per_execution
+            try:
+                several_() if whole else one()
+                made += flags.steps_per_execution if whole else 1
+            except aborts.CallAborted:
+                # Was the update made? The count says it. Its pushes or its tokens may be lost: with
+                # new tokens, every worker pushes again, and `gather` drops what it has already.
+                made = int(session.run(self._made))
+                session.run(self._start)
+            if made >= flags.steps or time.time() > due:
+                due = time.time() + 0.1
+                self._note(file, session)
+
+    def _note(self, file, session, known: Collection[float] = ()) -> None:
+        """Writes which workers' pushes each update contains; `known` are the times of lines that
+        the file has."""
+        for number, counted_at, *who in self._rows.read(session):
             workers = [k for k, there in enumerate(who) if there]
             line = {"time": counted_at, "global_step": int(number) + 1, "workers": workers}
-            file.write(json.dumps(line) + "\n")
+            if counted_at not in known:
+                file.write(json.dumps(line) + "\n")

@@ -7,7 +7,7 @@ call takes the same steps, one after another. Keras has the same option under th
 
 import tensorflow.compat.v1 as tf
 
-from common.training import graphs
+from common.graph import walk
 
 SEEDS = ("seed", "seed2")
 
@@ -29,14 +29,14 @@ def copies(
     wait for the end of the step before, as in a new call of the session. In this process they wait
     only for what that step did in this process, which has the same effect and saves a message.
     """
-    runs, everything = graphs.needed([*step, *puts]), step[0].graph
+    runs, everything = walk.needed([*step, *puts]), step[0].graph
     ops = [op for op in everything.get_operations() if op in runs and not _is_shared(op)]
-    here = [op for op in ops if not graphs.on_ps(op) and op.type != "Const"]
-    there = [op for op in ops if graphs.on_ps(op)]
-    inner = {one for op in here for one in graphs.behind(op)}
+    here = [op for op in ops if not walk.on_ps(op) and op.type != "Const"]
+    there = [op for op in ops if walk.on_ps(op)]
+    inner = {one for op in here for one in walk.behind(op)}
     waits = [  # operations that wait, and those whose previous copies they wait for
         (list(filter(_has_state, here)), [op for op in here if op not in inner]),
-        (list(filter(_has_state, there)), [*step, *filter(graphs.on_ps, puts)]),
+        (list(filter(_has_state, there)), [*step, *filter(walk.on_ps, puts)]),
     ]
     functions = {f.signature.name: f for f in everything.as_graph_def().library.function}
     chain = [{op: op for op in ops}]
@@ -73,7 +73,7 @@ def of(copy: dict[tf.Operation, tf.Operation], fetches):
     graph = next(iter(copy)).graph
 
     def one(fetch):
-        element, op = graph.as_graph_element(fetch), graphs.operation(graph, fetch)
+        element, op = graph.as_graph_element(fetch), walk.operation(graph, fetch)
         found = copy.get(op, op)
         return found if op is element else found.outputs[element.value_index]
 
@@ -102,12 +102,12 @@ def _reseed(node, i: int, functions: dict, library) -> None:
 
 def _has_state(op: tf.Operation) -> bool:
     """Whether it is random, or uses a variable, a queue, a clock or the data."""
-    return op.op_def.is_stateful or any(map(graphs.is_variable, op.inputs))
+    return op.op_def.is_stateful or any(map(walk.is_variable, op.inputs))
 
 
 def _is_shared(op: tf.Operation) -> bool:
     """Whether all copies share it: it is fed, or names a variable, a queue or an iterator."""
-    names = not op.inputs and op.outputs and graphs.is_variable(op.outputs[0])
+    names = not op.inputs and op.outputs and walk.is_variable(op.outputs[0])
     return op.type.startswith("Placeholder") or bool(names)
 
 
@@ -115,7 +115,7 @@ def _beyond(ops: list[tf.Operation]) -> list[tf.Operation]:
     """What the graph computes from the step but the step does not need."""
     known, found = set(ops), []
     for op in ops[0].graph.get_operations():  # in order of creation: inputs first
-        if not (op in known or _is_shared(op) or known.isdisjoint(graphs.behind(op))):
+        if not (op in known or _is_shared(op) or known.isdisjoint(walk.behind(op))):
             known.add(op)
             found.append(op)
     return found

@@ -33,8 +33,8 @@ class _OneAtATime:
 class Shared(Session):
     """The session that each thread's loop calls `sess`."""
 
-    def __init__(self, monitored: tf.train.MonitoredSession, steps: list, between: int):
-        super().__init__(_OneAtATime(monitored), steps, between)
+    def __init__(self, monitored: tf.train.MonitoredSession, *more):
+        super().__init__(_OneAtATime(monitored), *more)
 
     def run(self, *args, **more):
         """Like `tf.Session.run`."""

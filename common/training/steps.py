@@ -4,100 +4,253 @@ import functools
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from common import datasets
+from common.graph import clock
+from common.graph.rows import Rows
 from common.record import closing, trace
-from common.training import graphs, measure
+from common.records import Pull, Push, Token, Update
+from common.training import several
 from common.training.board import Board
 
 SOON = 0.1  # seconds between reads of the rows; more if reading takes over a tenth of that
 
 
 class Replica(NamedTuple):
-    """What a step reports about one replica: a worker process, a thread or a tower."""
+    """What one replica of the model does in a step. A replica is a worker process, a thread, a
+    tower, or a worker that a chief drives.
+
+    Attributes:
+        step: the operation that the loop runs.
+        loss: that of the step's (last) mini-batch, a scalar.
+        pull: what it pulled; None if nothing says how many updates its parameters contain: then
+            the events say all.
+        push: what it sent; None if nothing travels.
+        update: the update that its push made or, in a synchronous scheme, the token of the round
+            that it took part in.
+        pushes_first: whether it sends its push before it computes, as the elastic schemes do.
+    """
 
     step: tf.Operation
     loss: tf.Tensor
-    number: tf.Tensor
-    pulled_at: tf.Tensor | None = None
-    sent: Sequence[tf.Tensor] = ()
+    pull: Pull | None = None
+    push: Push | None = None
+    update: Update | Token | None = None
+    pushes_first: bool = False
 
-    @graphs.scope("events")
-    def rows(self, task, name: str) -> list[measure.Rows]:
-        """Two rows of numbers per step: one where it computes, one on the ps that counts."""
-        number, place = self.number, self.loss.device if task.hosts else ""
-        pulled_at = number if self.pulled_at is None else self.pulled_at
-        with tf.device(place):
-            computed = measure.noted("computed", self.sent[0] if self.sent else number)
-            inputs = {tensor.op for tensor in self.loss.op.inputs}
-            if elastic := computed is not None and inputs.isdisjoint(graphs.needed([computed.op])):
-                computed = tf.maximum(computed, measure.now([self.loss]))
-            here = [self.loss, measure.noted("arrived", pulled_at), computed, elastic]
-        times = measure.noted("read", pulled_at), measure.noted("counted", number)
-        there = [number, pulled_at, *times, measure.noted("asked", number)]
-        return [measure.Rows(here, place, f"{name}-here"),
-                measure.Rows(there, number.device, f"{name}-there")]  # fmt: skip
+
+class Here(NamedTuple):
+    """What a step measures where it computes. Times are by the worker's clock."""
+
+    loss: float
+    asked_at: float | None
+    arrived_at: float | None
+    computed_at: float | None
+
+
+class There(NamedTuple):
+    """What a step measures on the ps that counts. Times are by the clock of the ps."""
+
+    number: float
+    count: float
+    read_at: float | None
+    counted_at: float | None
+    asked_at: float | None
+
+
+class Call(NamedTuple):
+    """A call of the session, by the worker's clock; `ended` is None if it was aborted."""
+
+    began: float
+    ended: float | None
+
+
+class _Measured:
+    """One replica: the rows of its steps, its events file, and its curves in TensorBoard."""
+
+    def __init__(self, task, worker: int, replica: Replica):
+        pull, push, update = replica.pull, replica.push, replica.update
+        computed_at = push.computed_at if push else None
+        name, here = f"worker-{worker}", replica.loss.device if task.hosts else ""
+        if replica.pushes_first:
+            with tf.device(here):
+                computed_at = clock.now([replica.loss])
+        asked_at, arrived_at = (pull.asked_at, pull.arrived_at) if pull else (None, None)
+        # In this process, the session's calls are timed by the same clock.
+        self._own_clock = here in ("", task.device)
+        self.here = Rows(
+            Here(replica.loss, asked_at, arrived_at, computed_at), here, f"{name}-here"
+        )
+        self.there = Rows(
+            There(
+                number=update.number,
+                count=pull.count if pull else update.number,
+                read_at=pull.read_at if pull else None,
+                counted_at=update.counted_at if isinstance(update, Update) else None,
+                asked_at=update.asked_at if isinstance(update, Token) else None,
+            ),
+            update.number.device,
+            f"{name}-there",
+        )
+        self.number, self.worker = update.number.op, worker
+        self.file = closing.open_events(task.flags, worker)
+        self.board = Board(task.flags, worker)
+        self.window = getattr(task.flags, "window", 1)
+        batch = task.flags.batch_size or datasets.shard(task.flags, worker, task.flags.workers)
+        self.examples = batch * self.window  # per step
+        self.local_step = 0
+        self.counted_at: float | None = None  # of the last update
+
+    def events(self, calls: Sequence[Call], count: int, session: tf.Session) -> Iterator[dict]:
+        """The events of the steps that `calls`, of `count` steps each, have made."""
+        here = _by_call(
+            [Here(row[0], *_times(row[1:])) for row in self.here.read(session)], calls, count
+        )
+        there = _by_call(
+            [There(row[0], row[1], *_times(row[2:])) for row in self.there.read(session)],
+            calls,
+            count,
+        )
+        for call, computed, counted in zip(calls, here, there, strict=True):
+            yield from self._events(call, count, computed, counted)
+
+    def _events(self, call: Call, count: int, computed: list[Here], counted: list[There]):
+        """The events of the steps of one call. Each duration is the difference of two readings of
+        one clock: a replica's clock may not be that of this process, or of the ps."""
+        began, before = call.began, None
+        for k, (here, there) in enumerate(zip(computed, counted)):
+            if before is None:
+                before = here.asked_at
+                if before is None or self._own_clock:
+                    before = call.began
+            # Without anything that travels, the ps is this process.
+            computed_at = _known(here.computed_at, there.counted_at)
+            # Inside a call, nobody sees when a push ends: it counts as the next step's pull.
+            ended = began + computed_at - before
+            if k == count - 1 and call.ended is not None:
+                ended = call.ended
+            waited = 0.0  # for a token
+            if there.asked_at is not None:
+                waited = there.read_at - there.asked_at
+            whole = max(0.0, ended - began - waited)
+            pull = 0.0
+            if here.arrived_at is not None:
+                pull = min(whole, max(0.0, here.arrived_at - before - waited))
+            compute = whole - pull
+            if here.computed_at is not None:
+                compute = min(compute, here.computed_at - (here.arrived_at or before))
+            yield self._event(here, there, ended, pull, compute, whole - pull - compute)
+            began, before = ended, computed_at
+
+    def _event(
+        self, here: Here, there: There, ended: float, pull: float, compute: float, push: float
+    ) -> dict:
+        gap = out = None
+        if there.read_at is not None and self.counted_at is not None:
+            gap = max(there.read_at - self.counted_at, 0.0)
+        if there.read_at is not None and there.counted_at is not None:
+            out = there.counted_at - there.read_at
+        self.counted_at = there.counted_at
+        self.local_step += self.window
+        return {
+            "time": _rounded(ended),
+            "local_step": self.local_step,
+            "global_step": int(there.number) + 1,
+            "loss": here.loss,
+            "staleness": max(0, int(there.number) - int(there.count)),
+            "pulled_at": int(there.count),
+            "examples": self.examples,
+            "gap": _rounded(gap),
+            "out": _rounded(out),
+            "pull": _rounded(pull),
+            "compute": _rounded(compute),
+            "push": _rounded(push),
+            "counted": _rounded(there.counted_at),
+        }
+
+
+def _by_call(rows: list, calls: Sequence[Call], count: int) -> list[list]:
+    """The rows that each call has left: `count` if it came back. An aborted one has left what then
+    remains: some of them, all or none."""
+    surplus = len(rows) - count * sum(call.ended is not None for call in calls)
+    found, at = [], 0
+    for call in calls:
+        size = count if call.ended is not None else min(count, max(0, surplus))
+        surplus -= size if call.ended is None else 0
+        found.append(rows[at : at + size])
+        at += size
+    return found
+
+
+def _times(row: Sequence[float]) -> list[float | None]:
+    """None for what was not measured."""
+    return [None if math.isnan(time) else time for time in row]
 
 
 class Step:
-    """A step operation, and the events files of the replicas that it trains."""
+    """A step operation, and the replicas that it trains."""
 
     def __init__(self, task, first: int, replicas: Sequence[Replica]):
         """`first` is the index of the first replica; all replicas have the same `step`."""
+        self.replicas = replicas
         self.op = replicas[0].step
-        self.numbers = [replica.number.op for replica in replicas]
-        self._rows = [each.rows(task, f"worker-{k}") for k, each in enumerate(replicas, first)]
-        puts = [rows.put for both in self._rows for rows in both]
+        self._measured = [_Measured(task, k, each) for k, each in enumerate(replicas, first)]
+        self.numbers = [each.number for each in self._measured]
+        puts = [rows.put for each in self._measured for rows in (each.here, each.there)]
         self.count = task.flags.steps_per_execution
         # Fetching the operations of a group on several devices, not the group, saves a message.
-        parts = self.op.control_inputs if self.op.type == "NoOp" and not self.op.device else []
-        parts = parts or [self.op]
+        parts = [self.op]
+        if self.op.type == "NoOp" and not self.op.device and self.op.control_inputs:
+            parts = self.op.control_inputs
         self.ends = [*parts, *puts]
         if self.count > 1:
-            from common.training import several
-
             copy = several.copies(parts, puts, self.count)[-1]
             self.ends = several.of(copy, self.ends)
             self.last = functools.partial(several.of, copy)
-        self._window = getattr(task.flags, "window", 1)
-        self._local_step, self._first, self._said = 0, first, 0.0
-        self._files = [closing.open_events(task.flags, first + k) for k in range(len(replicas))]
-        self._unsaid: dict = {}  # the last event of the first replica, if it has no line yet
-        self._boards = [Board(task.flags, first + k) for k in range(len(replicas))]
+        self._calls: list[Call] = []
+        self._due = 0.0  # when to read the rows
+        self._say_at, self._unsaid = (
+            0.0,
+            {},
+        )  # the first replica's last event, if it has no line yet
 
-    def prepare(self, session: tf.Session) -> None:
-        """Prepares for a new session, also after a recovery."""
+    def prepare(self, session: tf.Session, replaced: bool) -> None:
+        """Prepares for a new session. If it `replaced` a lost one, the rows on the ps are gone, and
+        those here belong to steps that nobody can tell any more."""
         self.session = session
+        session.steps |= set(self.ends)
         self._call = session.make_callable(self.ends)
-        self._read = session.make_callable([[rows.read for rows in both] for both in self._rows])
-        self._read()  # discards what a lost session left
-        for board in self._boards:
-            board.open()
-        self._calls, self._due = [], 0.0
-        self._counted = [math.nan] * len(self._files)  # when each replica's last update was
+        if replaced:
+            self._calls = []
+            for each in self._measured:
+                each.here.forget(session)
+                each.there.forget(session)
+                each.counted_at = None
+                each.board.open()
+        self._due = 0.0
 
     def run(self, fetches=None, more: Sequence = (None, None, None)):
         """Takes the step, or `--steps_per_execution` of them, without hooks. Returns the values of
         `fetches`, if any; `more` are the other arguments of `tf.Session.run`."""
-        began, ended = time.time(), math.nan
+        began, ended, values = time.time(), None, None
         try:
             if fetches is None and not any(more):
                 self._call()
-                values = None
             else:
                 values, _ = self.session.run([[] if fetches is None else fetches, self.ends], *more)
             ended = time.time()
         finally:
-            self.note(began, ended)
+            self.note(Call(began, ended))
         return values
 
-    def note(self, began: float, ended: float) -> None:
-        """Notes when a call of the session began and ended (NaN: it was aborted)."""
-        self._calls.append((began, ended))
-        if ended > self._due:
+    def note(self, call: Call) -> None:
+        """Notes a call of the session."""
+        self._calls.append(call)
+        if call.ended is not None and call.ended > self._due:
             self.write()
 
     def write(self, last: bool = False) -> None:
@@ -110,78 +263,62 @@ class Step:
             tf.train.NanLossDuringTrainingError: if a loss is NaN.
         """
         calls, self._calls, diverged, began = self._calls, [], False, time.time()
-        found = self._read()
-        self._due = time.time() + max(SOON, 10 * (time.time() - began))
-        for k, (file, both) in enumerate(zip(self._files, found)):
-            events, over = [], math.nan
-            for i, ((loss, arrived, computed, elastic), there) in enumerate(zip(*both)):
-                call, at_call = divmod(i, self.count)
-                began, ended = calls[call]
-                number, pulled_at, (read, counted, asked) = int(there[0]), int(there[1]), there[2:]
-                at = began if at_call == 0 else over
-                wait = _known(read - asked, 0.0)  # for others, by the clock of the ps
-                at += wait + min(wait, max(0.0, asked - at))  # the request was on its way meanwhile
-                # Inside a call, the worker does not see when its push ends.
-                over = _known(ended if at_call == self.count - 1 else math.nan, computed, counted)
-                pulled = _known(arrived, at)
-                # An elastic worker pushes before it computes: its push may arrive meanwhile.
-                computed = over if elastic and counted < computed else _known(computed, over)
-                event = {
-                    "time": over, "local_step": self._local_step + (i + 1) * self._window,
-                    "global_step": number + 1, "loss": float(loss),
-                    "staleness": max(0, number - pulled_at), "pulled_at": pulled_at,
-                    "gap": max(read - self._counted[k], 0.0), "out": counted - read,
-                    "pull": max(0, pulled - at), "compute": max(0, computed - pulled),
-                    "push": max(0, over - computed), "counted": counted,
-                }  # fmt: skip
-                events.append({key: _rounded(key, event[key]) for key in event})
-                self._counted[k] = counted
-                diverged |= math.isnan(loss)
+        for k, each in enumerate(self._measured):
+            events = list(each.events(calls, self.count, self.session))
             # Whole lines at once: so nobody reads half a line.
-            file.write("".join(json.dumps(event) + "\n" for event in events))
-            self._boards[k].note(events, last or diverged)
-            if k == 0:
-                self._unsaid = events[-1] if events else self._unsaid
-        if self._unsaid and (last or time.time() > self._said + 1):  # once a second, to the log
+            each.file.write("".join(json.dumps(event) + "\n" for event in events))
+            diverged |= any(math.isnan(event["loss"]) for event in events)
+            each.board.note(events, last or diverged)
+            if k == 0 and events:
+                self._unsaid = events[-1]
+        self._due = time.time() + max(SOON, 10 * (time.time() - began))
+        if self._unsaid and (last or time.time() > self._say_at):  # once a second, to the log
             said = [self._unsaid[key] for key in ("global_step", "loss", "staleness")]
-            print(trace.line(self._first, *said), flush=True)
-            self._said, self._unsaid = time.time(), {}
-        self._local_step += len(events) * self._window
+            print(trace.line(self._measured[0].worker, *said), flush=True)
+            self._say_at, self._unsaid = time.time() + 1, {}
         if diverged:
             raise tf.train.NanLossDuringTrainingError
 
 
-def _known(*times: float) -> float:
-    """The first time that is not NaN."""
-    return next(time for time in times if time == time)
+def _known(*times: float | None) -> float:
+    """The first time that was measured."""
+    return next(time for time in times if time is not None)
 
 
-def _rounded(key: str, value: float) -> float | None:
-    """Rounds times to microseconds; NaN (not measured) becomes None. A loss stays as it is."""
-    return value if key == "loss" else None if math.isnan(value) else round(value, 6)
+def _rounded(seconds: float | None) -> float | None:
+    """Rounded to microseconds."""
+    return None if seconds is None else round(seconds, 6)
 
 
 class Notes(tf.train.SessionRunHook):
     """Notes the steps that the monitored session takes with hooks."""
 
-    def __init__(self, steps: list[Step]):
-        self._steps = steps
+    def __init__(self, steps: Sequence[Step], creator):
+        """`creator` knows whether a session has replaced a lost one."""
+        self._steps, self._creator = steps, creator
+        self._began: float | None = None
 
     def after_create_session(self, session, coord):
         self._began = None
         for step in self._steps:
-            step.prepare(session)
+            step.prepare(session, self._creator.replaced)
 
     def before_run(self, run_context):
-        self._began, ends = time.time(), run_context.original_args.fetches[1]
+        ends = run_context.original_args.fetches[1]
         self._step = next(step for step in self._steps if step.ends is ends)
+        self._began = time.time()
 
     def after_run(self, run_context, run_values):
-        self._step.note(self._began, time.time())
+        self._step.note(Call(self._began, time.time()))
         self._began = None
 
+    def aborted(self) -> None:
+        """The call of the step did not come back, but its session can still be used."""
+        if self._began is not None:
+            self._step.note(Call(self._began, None))
+            self._began = None
+
     def end(self, session):
-        if self._began is not None:  # the last update came in the middle of a call
-            self._step.note(self._began, math.nan)
+        self.aborted()  # if the last update came in the middle of a call
         for step in self._steps:
             step.write(last=True)

@@ -2,11 +2,13 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from common.gates import Gate
+
+END_OF_DATA = "End of sequence"  # TensorFlow's error when a data set has no more elements
 
 
 class StartAndStop(tf.train.SessionRunHook):
@@ -19,11 +21,12 @@ class StartAndStop(tf.train.SessionRunHook):
         that wait for others."""
         self._task, self._begin, self._end = task, list(begin), list(end)
         self._started, self._look = False, 0.0
-        if not task.hosts:
-            return
+        self._data_ended = False
         global_step = tf.train.get_global_step()
         with tf.name_scope("count"):
             self._count = None if global_step is None else global_step.read_value()
+        if not task.hosts:
+            return
         self._who = [f"{name} at {address}" for name, address in task.clients.items()]
         self._ready = [Gate(f"ready-{client}") for client in task.clients]
         self._done = [Gate(f"done-{client}") for client in task.clients]
@@ -40,25 +43,42 @@ class StartAndStop(tf.train.SessionRunHook):
         self._ready[self._task.index].open(session)
         for who, gate in zip(self._who, self._ready):
             if not self._started:
-                gate.wait(session, who, self._task.flags.timeout)
+                gate.wait(session, f"{who} to start", self._task.flags.timeout)
         self._started = True
 
     def after_run(self, run_context, run_values):
-        """With a target accuracy, asks twice a second whether the chief has reached it."""
-        if self._task.flags.target_accuracy and self._task.hosts and time.time() > self._look:
+        """Asks twice a second whether another worker has stopped the run."""
+        if self._task.hosts and time.time() > self._look:
             self._look = time.time() + 0.5
             if self._stop.is_open(run_context.session):
                 run_context.request_stop()
 
+    @contextlib.contextmanager
+    def data_may_end(self) -> Iterator[None]:
+        """The loop inside ends without an error after the last update, and if its data ends."""
+        try:
+            yield
+        except tf.errors.OutOfRangeError as error:
+            self._data_ended = END_OF_DATA in str(error)
+
     def end(self, session):
-        if self._task.hosts:
-            self._updates = session.run(self._count)
+        """The loop has ended: if it was not the last update that ended it, all workers stop."""
+        if self._count is None:
+            return
+        self._updates, steps = int(session.run(self._count)), self._task.flags.steps
+        if self._data_ended:
+            print(f"> [{self._task.name}] its data set has ended, so the run ends at update "
+                  f"{self._updates} of {steps}: to go on, let the data set repeat",
+                  flush=True)  # fmt: skip
+        if self._updates < steps:
+            self.stop(session)
 
     def stop(self, session: tf.Session) -> None:
         """Stops every worker before `--steps` is reached."""
         if self._task.hosts:
             self._stop.open(session)
-            session.run(self._end)
+            with contextlib.suppress(tf.errors.CancelledError):  # its queues are closed already
+                session.run(self._end)
 
     def finish(self, session: tf.Session, write: Callable[[], None]) -> None:
         """After the loop: the chief calls `write` once every worker's last update is applied.
@@ -72,7 +92,7 @@ class StartAndStop(tf.train.SessionRunHook):
         """
         task = self._task
         if not task.hosts:
-            write()
+            write(session)
             return
 
         def check():
@@ -83,11 +103,12 @@ class StartAndStop(tf.train.SessionRunHook):
         self._done[task.index].open(session)
         if task.is_chief:
             for who, gate in zip(self._who, self._done):
-                gate.wait(session, who, task.flags.timeout, check)
-            write()
+                gate.wait(session, f"{who} to end its loop", task.flags.timeout, check)
+            write(session)
             self._finished.open(session)
         else:
-            self._finished.wait(session, self._who[0], task.flags.timeout, check)
+            whom = f"{self._who[0]} to write the results, once all workers have ended their loops,"
+            self._finished.wait(session, whom, task.flags.timeout, check)
         for gate in self._left:  # a ps may exit before it answers the last task
             with contextlib.suppress(tf.errors.UnavailableError, tf.errors.AbortedError):
                 gate.open(session)

@@ -8,8 +8,8 @@ def rate(flags, number: tf.Tensor) -> tf.Tensor:
     return tf.train.exponential_decay(flags.learning_rate, number, flags.decay_steps, 0.1, True)
 
 
-def apply(flags, number, params: list, grads: list, moving: list, statistics: list):
-    """Applies one update. Call it inside `with session.next_update(...) as number`.
+def update(flags, number, params: list, grads: list, moving: list, statistics: list):
+    """Applies one update. Call it inside `with session.next_update(...)`.
 
     Args:
         flags: the parsed command line.

@@ -1,0 +1,78 @@
+"""Numbers that each step leaves on a device, until many steps are read at once."""
+
+from collections.abc import Sequence
+
+import tensorflow.compat.v1 as tf
+
+from common.graph.scope import scope
+
+ABSENT = float("nan")  # stands in a row for what was not measured
+
+
+class Rows:
+    """Rows of numbers, one per step. Fetching them with each step would cost a transfer.
+
+    A queue on the device keeps them, so they survive a call of the session that ends early, as the
+    last one does if it reaches `--steps` midway. A call that reads them can be lost, too:
+    TensorFlow may carry it out and then say that it was aborted. So the device keeps what it has
+    handed out until the next call says how many rows have arrived.
+
+    Attributes:
+        put: adds a row to the queue, once its values are available.
+    """
+
+    @scope("events")
+    def __init__(self, values: Sequence, device: str, name: str):
+        """`values`: scalars, or None if not measured. `name` must be unique in the cluster."""
+        with tf.device(device):
+            queue = tf.FIFOQueue(-1, tf.float64, [[len(values)]], shared_name=f"rows-{name}")
+            row = [ABSENT if value is None else value for value in values]
+            self.put = queue.enqueue(tf.stack([tf.cast(value, tf.float64) for value in row]))
+            # Not among the variables that a session initialises: a new session must not lose rows.
+            new = queue.dequeue_many(queue.size())
+            kept = _State(f"rows-{name}-kept", tf.zeros([0, len(values)], tf.float64))
+            gone = _State(f"rows-{name}-gone", tf.zeros([], tf.int64))  # how many rows it dropped
+            self._gone = gone.value
+            self._arrived = tf.placeholder_with_default(gone.value, [])
+            both = tf.concat([kept.value[self._arrived - gone.value :], new], axis=0)
+            with tf.control_dependencies([both]):  # all is read before anything is written
+                written = [kept.write(both), gone.write(self._arrived)]
+            with tf.control_dependencies(written):
+                self._both = tf.identity(both)
+            with tf.control_dependencies([new]):
+                self._forget = tf.group(kept.write(kept.first), gone.write(gone.first))
+        self._count: int | None = None  # how many rows have arrived; None: another process's, too
+
+    def forget(self, session: tf.Session) -> None:
+        """Drops all rows: another process, or a lost session, left them."""
+        session.run(self._forget)
+        self._count = 0
+
+    def read(self, session: tf.Session) -> list[list[float]]:
+        """Returns the rows since the last call, in the order in which they were put.
+
+        The first call also returns the last rows that an earlier process has read.
+        """
+        if self._count is None:
+            rows, self._count = session.run([self._both, self._gone])
+        else:
+            rows = session.run(self._both, {self._arrived: self._count})
+        self._count += len(rows)
+        return rows.tolist()
+
+
+class _State:
+    """A variable that holds `first` until it is written; no initialisation resets it."""
+
+    def __init__(self, name: str, first: tf.Tensor):
+        shape = [None, *first.shape[1:]] if first.shape.rank else []
+        handle = tf.raw_ops.VarHandleOp(dtype=first.dtype, shape=shape, shared_name=name)
+        self._handle, self.first = handle, first
+        self.value = tf.cond(
+            tf.raw_ops.VarIsInitializedOp(resource=handle),
+            lambda: tf.raw_ops.ReadVariableOp(resource=handle, dtype=first.dtype),
+            lambda: first,
+        )
+
+    def write(self, value: tf.Tensor) -> tf.Operation:
+        return tf.raw_ops.AssignVariableOp(resource=self._handle, value=value)

@@ -1,0 +1,86 @@
+"""What flows from one part of a step to the next: small records, which a script passes on.
+
+    pull = copies.pull(params, global_step)           -> Pull
+    push = copies.send(grads, params)                 -> Push
+    with session.next_update(..., push) as update     -> Update
+    token = rounds.wait(), rounds.gather(...)         -> Token, Gathered (synchronous schemes)
+
+All times are seconds since 1970 (float64 scalars), each by the clock of the machine named here.
+No time of one machine is ever subtracted from that of another.
+"""
+
+from typing import NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+
+class Pull(NamedTuple):
+    """Values of the global parameters that a worker has pulled.
+
+    Attributes:
+        w: one value per parameter, of its shape, on the worker.
+        on_ps: the same values, still on their ps: an update can use them, and nothing travels back.
+        count: how many updates they contain, int64 scalar, on the ps of `global_step`. With one ps
+            that has one thread, exactly these: a count and its update run back to back, and so do
+            the reads of a pull. With more ps or threads, they may overlap.
+        read_at: when that ps read the count, just before the values, by its own clock.
+        asked_at, arrived_at: when the step began on the worker, and when all of `w` was there, by
+            the worker's clock; None if `w` are the parameters themselves, in this process.
+    """
+
+    w: list
+    on_ps: list
+    count: tf.Tensor
+    read_at: tf.Tensor
+    asked_at: tf.Tensor | None = None
+    arrived_at: tf.Tensor | None = None
+
+
+class Push(NamedTuple):
+    """Values that have arrived on the ps. They change nothing there yet.
+
+    Attributes:
+        values: one per parameter, of its shape, on the parameter's ps.
+        computed_at: when the worker had computed all of them, by its clock.
+    """
+
+    values: list
+    computed_at: tf.Tensor
+
+
+class Token(NamedTuple):
+    """A worker's permission to take part in a round of a synchronous scheme.
+
+    Attributes:
+        number: the number of the round's update: how many were made before it; int64 scalar, on the
+            ps of `global_step`.
+        asked_at: when that ps was asked for the token, by its clock.
+    """
+
+    number: tf.Tensor
+    asked_at: tf.Tensor
+
+
+class Gathered(NamedTuple):
+    """The pushes of one round of a synchronous scheme.
+
+    Attributes:
+        values: their sum for each parameter, of its shape, on the parameter's ps.
+        who: whose pushes they contain, bool [workers], on the ps of `global_step`.
+    """
+
+    values: list
+    who: tf.Tensor
+
+
+class Update(NamedTuple):
+    """One update of the global parameters, which has been counted and is now applied.
+
+    Attributes:
+        number: how many updates were counted before it, int64 scalar, on the ps of `global_step`.
+            Inside the update, use this instead of `global_step`, which already counts it.
+        counted_at: when the ps counted it, by its clock.
+    """
+
+    number: tf.Tensor
+    counted_at: tf.Tensor

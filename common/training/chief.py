@@ -1,0 +1,52 @@
+"""The chief's part of a training session: it saves and evaluates, and writes the results."""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from common import data, models
+from common.record import faults, results
+from common.training import checkpoints
+from common.training.evaluation import Evaluation
+from common.training.together import StartAndStop
+
+
+class Chief:
+    """Attributes:
+    saver: saves and restores the global variables.
+    hooks: save and evaluate during the training.
+    """
+
+    def __init__(
+        self,
+        task,
+        params: Sequence[tf.Variable],
+        evaluate: Callable[..., dict[str, tf.Tensor]] | None,
+        test: tuple[np.ndarray, np.ndarray] | None,
+        together: StartAndStop,
+        count: tf.Tensor,
+    ):
+        """`evaluate` and `test` are as in `session.training`; `together` stops all workers when
+        `--target_accuracy` is reached; `count` is the global step that hooks read."""
+        self._task, self._params = task, params
+        self.saver = checkpoints.saver(task.flags.checkpoint_dir)
+        self._saving = checkpoints.Checkpoints(task.flags.checkpoint_dir, self.saver)
+        evaluate = evaluate or functools.partial(models.evaluate, task.flags.model)
+        test = test or data.load(task.flags, "test")
+        self._evaluation = Evaluation(task, params, evaluate, test, together.stop, count)
+        self.hooks = [self._saving, self._evaluation]
+
+    def write(self, session: tf.Session) -> None:
+        """After the last update: evaluates on the whole test set, saves, writes parameters.npz."""
+        found, flags = self._evaluation.measure(session), self._task.flags
+        if not math.isfinite(found["test_loss"]):
+            faults.diverged(self._task, "the loss on the test set")
+        self._saving.save(session)
+        arrays = session.run({param.op.name: param for param in self._params})
+        results.write(Path(flags.results, "parameters.npz"), lambda file: np.savez(file, **arrays))
+        print(f"test accuracy {found['test_accuracy']:.2%} after {found['global_step']} updates; "
+              f"results in {flags.results}", flush=True)  # fmt: skip
