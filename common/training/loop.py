@@ -1,5 +1,6 @@
 """The session that the training loop calls `sess`."""
 
+import contextlib
 import time
 from collections.abc import Sequence
 
@@ -71,7 +72,8 @@ class Session:
             except CallAborted:
                 # Its row says whether it was counted. Either way the next step is a new one.
                 self._notes.aborted()
-                self._steps[0].session.run(self._again)
+                with contextlib.suppress(tf.errors.CancelledError):  # the run has been stopped
+                    self._steps[0].session.run(self._again)
         raise RuntimeError(f"TensorFlow aborted {MANY} calls in a row, and no task was lost")
 
     def _take(self, step: Step, wanted, more: Sequence):

@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import TextIO
 
 import tensorflow.compat.v1 as tf
 
@@ -54,7 +55,7 @@ class Rounds:
             mine = self._tokens if task.is_chief else [self._tokens[task.index]]
             self.start = self._give(mine, self._round)
             # Ends the run: workers that wait for a token, now or later, get OutOfRangeError.
-            self.close = tf.group(*[queue.close() for queue in self._tokens])
+            self.close = tf.group(*map(_close, self._tokens))
         self._pushed = {}
         for j, (place, indices) in enumerate(self._on.items()):
             own = [(params[i].dtype.base_dtype, params[i].shape) for i in indices]
@@ -72,7 +73,7 @@ class Rounds:
         return tf.cond(
             number < self._task.flags.steps,
             lambda: tf.group(*[queue.enqueue(number) for queue in queues]),
-            lambda: tf.group(*[queue.close() for queue in queues]),
+            lambda: tf.group(*map(_close, queues)),
         ).op
 
     # The worker's part of a round.
@@ -154,6 +155,11 @@ class Rounds:
         self.chief = Chief(self._task, self._round, self.start, self.close, released, rows)
 
 
+def _close(queue: tf.FIFOQueue) -> tf.Operation:
+    """Closes a queue, unless it is closed already."""
+    return tf.cond(queue.is_closed(), tf.no_op, lambda: tf.group(queue.close())).op
+
+
 class Chief(tf.train.SessionRunHook):
     """The chief's thread: it makes one update after another, alongside the training loop."""
 
@@ -171,6 +177,8 @@ class Chief(tf.train.SessionRunHook):
         self._task, self._made, self._start, self._close = task, made, start, close
         self._update, self._rows = [update, rows.put], rows
         self._several = self._update
+        self._path, self._lock = Path(task.flags.results, "updates.jsonl"), threading.Lock()
+        self._file: TextIO | None = None
         if task.flags.steps_per_execution > 1:
             chain = several.copies([update], [rows.put], task.flags.steps_per_execution)
             self._several = [chain[-1][op] for op in self._update]
@@ -179,12 +187,13 @@ class Chief(tf.train.SessionRunHook):
         """Also called after a recovery, when the thread of the lost session has ended."""
         threading.Thread(target=self._run, args=(session, coord), daemon=True).start()
 
+    def end(self, session):
+        """The training loop may end before the thread has read the last rows."""
+        self._note(session)
+
     def _run(self, session, coord):
-        path = Path(self._task.flags.results, "updates.jsonl")
-        known = {line["time"] for line in results.Tail(path).read()}
         try:
-            with results.append(path) as file:
-                self._make_updates(session, coord, file, known)
+            self._make_updates(session, coord)
             session.run(self._close)
         except (tf.errors.UnavailableError, tf.errors.AbortedError):
             pass  # a ps is lost: the training loop notices too, and recovers the session
@@ -193,15 +202,16 @@ class Chief(tf.train.SessionRunHook):
         except Exception as error:  # an error here also ends the training loop
             coord.request_stop(error)
 
-    def _make_updates(self, session, coord, file, known: set[float]) -> None:
+    def _make_updates(self, session, coord) -> None:
         flags = self._task.flags
         made, due = int(session.run(self._made)), 0.0
-        one, several_ = session.make_callable(self._update), session.make_callable(self._several)
-        self._note(file, session, known)  # left by a killed chief
+        one, many = session.make_callable(self._update), session.make_callable(self._several)
+        known = {line["time"] for line in results.Tail(self._path).read()}
+        self._note(session, known)  # left by a killed chief
         while made < flags.steps and not coord.should_stop():
             whole = flags.steps - made >= flags.steps_per_execution
             try:
-                several_() if whole else one()
+                many() if whole else one()
                 made += flags.steps_per_execution if whole else 1
             except aborts.CallAborted:
                 # Was the update made? The count says it. Its pushes or its tokens may be lost: with
@@ -210,13 +220,15 @@ class Chief(tf.train.SessionRunHook):
                 session.run(self._start)
             if made >= flags.steps or time.time() > due:
                 due = time.time() + 0.1
-                self._note(file, session)
+                self._note(session)
 
-    def _note(self, file, session, known: Collection[float] = ()) -> None:
+    def _note(self, session, known: Collection[float] = ()) -> None:
         """Writes which workers' pushes each update contains; `known` are the times of lines that
         the file has."""
-        for number, counted_at, *who in self._rows.read(session):
-            workers = [k for k, there in enumerate(who) if there]
-            line = {"time": counted_at, "global_step": int(number) + 1, "workers": workers}
-            if counted_at not in known:
-                file.write(json.dumps(line) + "\n")
+        with self._lock:
+            self._file = self._file or results.append(self._path)
+            for number, counted_at, *who in self._rows.read(session):
+                workers = [k for k, there in enumerate(who) if there]
+                line = {"time": counted_at, "global_step": int(number) + 1, "workers": workers}
+                if counted_at not in known:
+                    self._file.write(json.dumps(line) + "\n")

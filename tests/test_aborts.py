@@ -1,0 +1,112 @@
+"""TensorFlow aborts a call now and then although no task is lost: the run goes on, exactly."""
+
+import json
+import re
+
+import formulas
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+from conftest import ROOT, copy_example
+from test_replay import EXACT, distance, flat, replayed, together
+
+from common.training import aborts
+
+# Some of a worker's calls raise the error before they are carried out, others afterwards, in the
+# forms in which TensorFlow raises it. Counts, by place, what it has aborted.
+ABORT = """
+import collections, json, threading, traceback
+
+TEXT = "The same RunGraph (Worker) request was received twice. step_id: 3"
+calls, aborted = collections.Counter(), collections.Counter()
+
+
+def abort(kind, place, when):
+    aborted[f"{place}, {when}"] += 1
+    raise kind(None, None, TEXT if kind is tf.errors.AbortedError else f"[_Derived_]{TEXT}")
+
+
+def aborting(call):
+    def called(*args, **more):
+        names = [frame.name for frame in traceback.extract_stack(limit=40)]
+        known = {"_make_updates": "chief", "finish": "end", "_take": "loop"}
+        place = next((known[name] for name in reversed(names) if name in known), "start")
+        calls[place] += 1
+        k = calls[place]
+        if k % 7 == 3:
+            abort(tf.errors.AbortedError, place, "before")
+        found = call(*args, **more)
+        if k % 11 == 5:
+            abort(tf.errors.CancelledError, place, "after")
+        return found
+
+    return called
+
+
+make_callable = tf.Session.make_callable
+tf.Session.make_callable = lambda *args, **more: aborting(make_callable(*args, **more))
+tf.Session.run = aborting(tf.Session.run)
+
+# 6. """
+SAY = '\nprint("aborted", json.dumps(aborted), flush=True)\n'
+
+
+def aborting(example: str, to):
+    source = (ROOT / example / "worker.py").read_text()
+    assert source.count("\n# 6. ") == 1
+    return copy_example(example, to, worker=source.replace("\n# 6. ", ABORT) + SAY)
+
+
+@pytest.mark.usefixtures("two_cores")
+@pytest.mark.parametrize(
+    ("example", "more"),
+    [
+        ("HogWild", []),
+        ("AEASGD", ["--window", 3]),
+        ("Synchronous-SGD", []),
+        ("Local-SGD", ["--window", 2, "--ps", 2]),
+        ("HogWild", ["--steps_per_execution", 4]),
+        ("Synchronous-SGD", ["--steps_per_execution", 4]),
+    ],
+)
+def test_a_run_with_aborted_calls_matches_its_formula(run, tmp_path, example, more):
+    """Aborted in the loop, in the chief's thread and at the end, before or after the call."""
+    steps, workers = 120, 2
+    finished = run(example, "--model", "linear", "--batch_size", 0, "--learning_rate", 0.3,
+                   "--steps", steps, *more, root=aborting(example, tmp_path / "mine"))  # fmt: skip
+    entry = formulas.of(example)
+    scheme = entry.formula(finished.summary["flags"], np.zeros(650))
+    in_rounds = issubclass(entry.formula, formulas.SynchronousSGD)
+    replay = together if in_rounds else replayed
+    assert distance(flat(finished), replay(finished, scheme)) < EXACT
+    assert finished.summary["global_step"] == steps
+    assert "lost" not in finished.output and "restarted" not in finished.output
+    logs = [(finished.results / "logs" / f"worker-{k}.log").read_text() for k in range(workers)]
+    aborted = [json.loads(re.search(r"^aborted (.*)$", log, re.M)[1]) for log in logs]
+    for mine in aborted:
+        assert {"loop, before", "loop, after", "end, before"} <= mine.keys()
+    assert not in_rounds or {"chief, before", "chief, after"} <= aborted[0].keys()
+    if not in_rounds:
+        made = [e["global_step"] for k in range(workers) for e in finished.events(k)]
+        assert sorted(made) == list(range(1, steps + 1))
+
+
+def raising(error):
+    def call():
+        raise error
+
+    return call
+
+
+@pytest.mark.parametrize("kind", [tf.errors.AbortedError, tf.errors.CancelledError])
+def test_it_is_recognised_in_every_form(kind):
+    text = "From /job:ps/task:0:\nThe same RunGraph (Worker) request was received twice. ..."
+    with pytest.raises(aborts.CallAborted):
+        aborts._called(raising(kind(None, None, text)), 3)
+
+
+@pytest.mark.parametrize("kind", [tf.errors.AbortedError, tf.errors.CancelledError])
+def test_other_errors_stay_what_they_are(kind):
+    """A lost ps, for example."""
+    with pytest.raises(kind):
+        aborts._called(raising(kind(None, None, "worker service is being shut down")), 3)
