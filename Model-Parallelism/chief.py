@@ -10,6 +10,7 @@ One step, with the batch in m micro-batches (--micro_batches) and p stages, stag
 
 from common import cluster, copies, data, session  # import first: quiet start-up
 from common.graph import clock
+from common.records import Push
 import tensorflow.compat.v1 as tf
 
 import network  # in this folder, as is watch
@@ -96,20 +97,21 @@ for s in reversed(range(p)):
             clocks["backward", s, i] = began, *before[s]
 
 # Push: w~_s <- w~_s - eta g_s, on the ps, once the gradients of all stages are there.
-push = [None] * p
+pushes = [None] * p
 for s in range(p):
     with tf.device(f"/job:worker/task:{s}"):
-        push[s] = copies.send(grads[s], params[s])
-everything = [param for own in params for param in own]
-with session.next_update(global_step, flags, *push) as update:
+        pushes[s] = copies.send(grads[s], params[s])
+params = [param for own in params for param in own]  # of all workers
+# The first stage computes last.
+push = Push([g for each in pushes for g in each.values], pushes[0].computed_at)
+with session.next_update(global_step, flags, push) as update:
     optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
-    grads = [g for each in push for g in each.values]
-    step = optimizer.apply_gradients(zip(grads, everything))
+    step = optimizer.apply_gradients(zip(push.values, params))
 
 # 6. The monitored session: it logs each step, and the hooks of watch.py measure it.
-everyone = session.Replica(step, loss, pull[0], push[0], update)
+everyone = session.Replica(step, loss, pull[0], push, update)
 with session.training(
-    task, server, everything, [everyone],
+    task, server, params, [everyone],
     evaluate=network.evaluate, hooks=watch.hooks(flags, clocks),
 ) as sess:  # fmt: skip
     while not sess.should_stop():  # 7. The loop

@@ -11,6 +11,7 @@ of the first layer, that is, columns of V and entries of c, and the rows of W th
 """
 
 from common import cluster, copies, data, session  # import first: quiet start-up
+from common.records import Push
 import tensorflow.compat.v1 as tf
 
 import network  # in this folder, as is watch
@@ -80,20 +81,21 @@ grads = tf.gradients(loss, tf.nest.flatten(w), colocate_gradients_with_ops=True)
 grads = tf.nest.pack_sequence_as(w, grads)
 
 # Push: w~ <- w~ - eta g, on the ps, once the gradients of all workers are there.
-push = [None] * n
+pushes = [None] * n
 for k in range(n):
     with tf.device(f"/job:worker/task:{k}"):
-        push[k] = copies.send(grads[k], params[k])
-everything = [param for own in params for param in own]
-with session.next_update(global_step, flags, *push) as update:
+        pushes[k] = copies.send(grads[k], params[k])
+params = [param for own in params for param in own]  # of all workers
+# Worker 0 stands for all.
+push = Push([g for each in pushes for g in each.values], pushes[0].computed_at)
+with session.next_update(global_step, flags, push) as update:
     optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
-    grads = [g for each in push for g in each.values]
-    step = optimizer.apply_gradients(zip(grads, everything))
+    step = optimizer.apply_gradients(zip(push.values, params))
 
 # 6. The monitored session: it logs each step, and the hooks of watch.py measure it.
-everyone = session.Replica(step, loss, pull[0], push[0], update)
+everyone = session.Replica(step, loss, pull[0], push, update)
 with session.training(
-    task, server, everything, [everyone],
+    task, server, params, [everyone],
     evaluate=network.evaluate_units, hooks=watch.hooks(flags),
 ) as sess:  # fmt: skip
     while not sess.should_stop():  # 7. The loop

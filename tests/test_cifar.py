@@ -514,13 +514,16 @@ def recorded(to):
     Xception's middle flow has one block, not eight: most of such a run's time is spent on the
     graph; the tests above check the whole network."""
     scripts = {"recorder": RECORDER}
-    for name, number, pushed in (("worker", "number", "arrived"), ("synchronous", "token", "sent")):
+    for name, number, pushed in (
+        ("worker", "update.number", "push.values"),
+        ("synchronous", "token.number", "sent"),
+    ):
         changes = {
             "import progress\n": "import progress\nimport recorder\n",
             "hooks=[": f"hooks=[recorder.Recorder(task, [{number}, x, labels, *{pushed}]), ",
         }
         if name == "synchronous":
-            push = "    step = rounds.push([*grads, *statistics], token)"
+            push = "    step = rounds.push(push, token)"
             changes[push] = f"    sent = [*grads, *statistics]\n{push}"
         scripts[name] = edited(name, changes)
     one_thread = "task.config.inter_op_parallelism_threads = 1\nserver ="

@@ -47,7 +47,7 @@ def probed(mode: str, to):
     source = (ROOT / EXAMPLE / f"{mode}.py").read_text()
     loop = LOOP if mode == "chief" else "    threads = ["
     assert source.count(loop) == 1
-    probe = PROBE.replace("sess.run(step", 'sess.run(replicas[0]["step"]')
+    probe = PROBE.replace("sess.run(step", "sess.run(replicas[0].step")
     return copy_example(EXAMPLE, to, **{mode: source.replace(loop, probe + loop)})
 
 

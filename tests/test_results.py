@@ -90,7 +90,7 @@ def test_theory_ignores_the_gap_between_two_sessions():
 def test_a_push_counts_as_dropped_only_if_its_update_is_known(tmp_path):
     """A killed chief may lose an update's line; the summary then counts no push of that update."""
     step = {"loss": 1.0, "staleness": 0, "pulled_at": 0, "gap": None, "out": None,
-            "pull": 0.1, "compute": 0.1, "push": 0.1}  # fmt: skip
+            "pull": 0.1, "compute": 0.1, "push": 0.1, "examples": 32}  # fmt: skip
     steps = [step | {"time": 100.0 + n, "global_step": n} for n in range(1, 6)]
     updates = [{"time": 100.0 + n, "global_step": n, "workers": w}
                for n, w in ((1, [0, 1]), (2, [1]), (5, [0, 1]))]  # fmt: skip

@@ -161,7 +161,7 @@ def test_a_long_run_has_a_point_every_second(tmp_path):
     board = Board(flags, 0)
     with tf.Graph().as_default():
         board.open()
-    event = {"loss": 1.0, "staleness": 0, "pull": 0.0, "compute": 0.25, "push": 0.0}
+    event = {"loss": 1.0, "staleness": 0, "pull": 0.0, "compute": 0.25, "push": 0.0, "examples": 32}
     times = [100.25 + 0.25 * i for i in range(20)]  # five seconds
     board.note([event | {"time": t, "global_step": i + 1} for i, t in enumerate(times)], True)
     scalars, _ = shown(tmp_path / "tensorboard" / "worker-0")
