@@ -1,0 +1,120 @@
+"""Replays real runs: with the schemes of `Many-Workers/schemes.py`, and in its simulation.
+
+An asynchronous run never repeats exactly, but its events explain it fully: the order of the updates
+and, for each, how many updates its starting parameters contained. The runs use full batches and
+`linear`, so nothing else is random.
+"""
+
+import argparse
+import json
+
+import formulas
+import numpy as np
+import schemes
+import simulate
+from replay import Recorded
+
+from common.training import checkpoints
+
+SIZE = 650  # parameters of `linear` on the digits
+EXACT = 1e-5  # relative to the largest parameter
+
+
+def flat(finished) -> np.ndarray:
+    return np.concatenate([array.ravel() for array in finished.parameters])
+
+
+def scheme_of(example: str, flags: dict) -> schemes.Scheme:
+    """A folder's scheme with these flags, and the gradient of `formulas.py`, at the start."""
+    kind = schemes.SCHEMES[formulas.of(example).scheme]
+    own = argparse.Namespace(**flags)
+    return kind(own, formulas.gradients(own.workers), np.zeros(SIZE))
+
+
+def replayed(finished, scheme: schemes.Scheme) -> np.ndarray:
+    """The global parameters after all updates of a run; afterwards, `scheme` has its last state."""
+    return (_rounds if scheme.worker == "synchronous" else _updates)(finished, scheme)
+
+
+def _updates(finished, scheme) -> np.ndarray:
+    workers = range(finished.summary["workers"])
+    events = [(e["global_step"], e["pulled_at"], k) for k in workers for e in finished.events(k)]
+    history = in_order(scheme, sorted(events))
+    return history[-1]
+
+
+def in_order(scheme, events: list[tuple[int, int, int]]) -> list[np.ndarray]:
+    """The global parameters after 0, 1, 2, ... asynchronous updates.
+
+    Args:
+        events: of each update, in order: its number from 1, how many updates its starting
+            parameters contained, and the worker.
+    """
+    history = [np.zeros(SIZE)]
+    for before, (number, pulled_at, k) in enumerate(events):
+        assert number == before + 1  # each update once
+        pulled = history[pulled_at]
+        push = scheme.contribution(k, pulled)
+        history.append(scheme.update(history[-1], push, before - pulled_at, pulled))
+    return history
+
+
+def rounds(finished) -> list[list[int]]:
+    """The workers that contributed to each update of a synchronous run."""
+    lines = (finished.results / "updates.jsonl").read_text().splitlines()
+    made = [json.loads(line) for line in lines]
+    assert [update["global_step"] for update in made] == list(range(1, len(made) + 1))
+    return [update["workers"] for update in made]
+
+
+def _rounds(finished, scheme) -> np.ndarray:
+    w = np.zeros(SIZE)
+    for workers in rounds(finished):
+        w = scheme.update_round(w, {k: scheme.contribution(k, w) for k in workers})
+    return w
+
+
+def distance(measured: np.ndarray, expected: np.ndarray) -> float:
+    """The largest difference, relative to the largest parameter."""
+    assert np.abs(expected).max() > 0.1  # it has learnt, so the comparison means something
+    return np.abs(measured - expected).max() / np.abs(expected).max()
+
+
+def assert_checkpoint(finished, scheme: schemes.Scheme, w: np.ndarray) -> None:
+    """The newest checkpoint holds the replayed parameters `w`, the scheme's state, and no more."""
+    where = finished.results / "checkpoints"
+    saved = checkpoints.values(checkpoints.newest(str(where)))
+    with np.load(finished.results / "parameters.npz") as file:
+        params = file.files
+    assert saved.pop("global_step") == finished.summary["global_step"]
+    for slot, expected in {"": w, **scheme.state()}.items():
+        each = [f"{name}/{slot}" if slot else name for name in params]
+        names = each if np.ndim(expected) else [slot]
+        missing = set(names) - set(saved)
+        assert not missing, f"no {sorted(missing)} in the checkpoint: it has {sorted(saved)}"
+        measured = np.concatenate([saved.pop(name).ravel() for name in names])
+        largest = np.abs(expected).max()
+        assert np.abs(measured - expected).max() <= EXACT * largest, slot or "parameters"
+    assert not saved, (
+        f"the checkpoint also holds {sorted(saved)}: {type(scheme).__name__}.state() in "
+        "Many-Workers/schemes.py must name it"
+    )
+
+
+def simulated(finished) -> np.ndarray:
+    """The global parameters if Many-Workers does the same: in the same order, unless the workers
+    wait for each other."""
+    name = formulas.of(finished.summary["scheme"]).scheme
+    told = finished.summary["flags"]
+    own = {flag: told[flag] for flag in schemes.SCHEMES[name].defaults}
+    options = simulate.options(scheme=name, workers=told["workers"], model="linear", batch_size=0,
+                               steps=told["steps"], **own)  # fmt: skip
+    events = [finished.events(k) for k in range(told["workers"])]
+
+    def cluster_of(*arguments):
+        waits = arguments[1].worker == "synchronous"
+        return simulate.Cluster(*arguments) if waits else Recorded(events, *arguments)
+
+    cluster, _ = simulate.simulate(options, make_cluster=cluster_of)
+    assert cluster.updates == told["steps"]
+    return cluster.w
