@@ -24,11 +24,21 @@ def flat(finished) -> np.ndarray:
     return np.concatenate([array.ravel() for array in finished.parameters])
 
 
+def class_of(example: str) -> type[schemes.Scheme]:
+    """The class of a folder's scheme.
+
+    Raises:
+        AssertionError: if there is none; says what to do.
+    """
+    name = formulas.of(example).scheme
+    assert name in schemes.SCHEMES, f"write {name} as a class in Many-Workers/schemes.py"
+    return schemes.SCHEMES[name]
+
+
 def scheme_of(example: str, flags: dict) -> schemes.Scheme:
     """A folder's scheme with these flags, and the gradient of `formulas.py`, at the start."""
-    kind = schemes.SCHEMES[formulas.of(example).scheme]
     own = argparse.Namespace(**flags)
-    return kind(own, formulas.gradients(own.workers), np.zeros(SIZE))
+    return class_of(example)(own, formulas.gradients(own.workers), np.zeros(SIZE))
 
 
 def replayed(finished, scheme: schemes.Scheme) -> np.ndarray:

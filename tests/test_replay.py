@@ -19,6 +19,7 @@ from replays import (
     EXACT,
     SIZE,
     assert_checkpoint,
+    class_of,
     distance,
     flat,
     replayed,
@@ -52,7 +53,7 @@ def test_a_run_matches_its_formula(run, tmp_path, example):
     row = formulas.of(example)
     if row.scheme is None:
         pytest.skip("another test compares it with NumPy")
-    kind = schemes.SCHEMES[row.scheme].worker
+    kind = class_of(example).worker
     defaults, _ = example_of(ROOT / example / "worker.py")
     flags = ["--window", 5] if "window" in defaults else []
     if row.workers > 1:
