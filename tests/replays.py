@@ -43,30 +43,43 @@ def scheme_of(example: str, flags: dict) -> schemes.Scheme:
 
 def replayed(finished, scheme: schemes.Scheme) -> np.ndarray:
     """The global parameters after all updates of a run; afterwards, `scheme` has its last state."""
-    return (_rounds if scheme.worker == "synchronous" else _updates)(finished, scheme)
+    return history(finished, scheme)[-1]
 
 
-def _updates(finished, scheme) -> np.ndarray:
+def history(finished, scheme: schemes.Scheme, seen=lambda: None) -> list[np.ndarray]:
+    """The global parameters after 0, 1, 2, ... updates of a run. Calls `seen()` after each."""
+    if scheme.worker == "synchronous":
+        return in_rounds(scheme, rounds(finished), seen)
     workers = range(finished.summary["workers"])
     events = [(e["global_step"], e["pulled_at"], k) for k in workers for e in finished.events(k)]
-    history = in_order(scheme, sorted(events))
-    return history[-1]
+    return in_order(scheme, sorted(events), seen)
 
 
-def in_order(scheme, events: list[tuple[int, int, int]]) -> list[np.ndarray]:
+def in_order(scheme, events: list[tuple[int, int, int]], seen=lambda: None) -> list[np.ndarray]:
     """The global parameters after 0, 1, 2, ... asynchronous updates.
 
     Args:
         events: of each update, in order: its number from 1, how many updates its starting
             parameters contained, and the worker.
     """
-    history = [np.zeros(SIZE)]
+    made = [np.zeros(SIZE)]
     for before, (number, pulled_at, k) in enumerate(events):
         assert number == before + 1  # each update once
-        pulled = history[pulled_at]
+        pulled = made[pulled_at]
         push = scheme.contribution(k, pulled)
-        history.append(scheme.update(history[-1], push, before - pulled_at, pulled))
-    return history
+        made.append(scheme.update(made[-1], push, before - pulled_at, pulled))
+        seen()
+    return made
+
+
+def in_rounds(scheme, workers: list[list[int]], seen=lambda: None) -> list[np.ndarray]:
+    """The same for a synchronous scheme. `workers`: those that contributed to each update."""
+    made = [np.zeros(SIZE)]
+    for those in workers:
+        pushes = {k: scheme.contribution(k, made[-1]) for k in those}
+        made.append(scheme.update_round(made[-1], pushes))
+        seen()
+    return made
 
 
 def rounds(finished) -> list[list[int]]:
@@ -77,38 +90,48 @@ def rounds(finished) -> list[list[int]]:
     return [update["workers"] for update in made]
 
 
-def _rounds(finished, scheme) -> np.ndarray:
-    w = np.zeros(SIZE)
-    for workers in rounds(finished):
-        w = scheme.update_round(w, {k: scheme.contribution(k, w) for k in workers})
-    return w
-
-
 def distance(measured: np.ndarray, expected: np.ndarray) -> float:
     """The largest difference, relative to the largest parameter."""
     assert np.abs(expected).max() > 0.1  # it has learnt, so the comparison means something
     return np.abs(measured - expected).max() / np.abs(expected).max()
 
 
-def assert_checkpoint(finished, scheme: schemes.Scheme, w: np.ndarray) -> None:
-    """The newest checkpoint holds the replayed parameters `w`, the scheme's state, and no more."""
-    where = finished.results / "checkpoints"
-    saved = checkpoints.values(checkpoints.newest(str(where)))
+def assert_replayed(finished, scheme: schemes.Scheme) -> None:
+    """The run's parameters are the replayed ones. Its newest checkpoint holds them, the scheme's
+    state, and no more.
+
+    A state may be small in the end, as a difference of large numbers. So it is compared relative to
+    the largest value that it has had.
+    """
+    largest: dict[str, float] = {}
+
+    def look():
+        for slot, value in scheme.state().items():
+            largest[slot] = max(largest.get(slot, 0), np.abs(value).max())
+
+    w = history(finished, scheme, look)[-1]
+    assert distance(flat(finished), w) < EXACT
     with np.load(finished.results / "parameters.npz") as file:
         params = file.files
+    saved = checkpoints.values(checkpoints.newest(str(finished.results / "checkpoints")))
     assert saved.pop("global_step") == finished.summary["global_step"]
-    for slot, expected in {"": w, **scheme.state()}.items():
+    assert_saved(saved, params, {"": w} | scheme.state(), largest)
+    assert not saved, (
+        f"the checkpoint also holds {sorted(saved)}: {type(scheme).__name__}.state() in "
+        "Many-Workers/schemes.py must name it"
+    )
+
+
+def assert_saved(saved: dict, params: list[str], state: dict, largest: dict) -> None:
+    """Removes from `saved`, a checkpoint, what `state` names, after comparing it."""
+    for slot, expected in state.items():
         each = [f"{name}/{slot}" if slot else name for name in params]
         names = each if np.ndim(expected) else [slot]
         missing = set(names) - set(saved)
         assert not missing, f"no {sorted(missing)} in the checkpoint: it has {sorted(saved)}"
         measured = np.concatenate([saved.pop(name).ravel() for name in names])
-        largest = np.abs(expected).max()
-        assert np.abs(measured - expected).max() <= EXACT * largest, slot or "parameters"
-    assert not saved, (
-        f"the checkpoint also holds {sorted(saved)}: {type(scheme).__name__}.state() in "
-        "Many-Workers/schemes.py must name it"
-    )
+        far = np.abs(measured - expected).max()
+        assert far <= EXACT * largest.get(slot, np.abs(expected).max()), slot or "parameters"
 
 
 def simulated(finished) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, Finished, copy_example, kill_and_see_it_back, wait_for_checkpoint
 from machine import seconds
-from replays import EXACT, SIZE, distance, flat, replayed, scheme_of
+from replays import EXACT, distance, flat, in_rounds, replayed, scheme_of
 from test_documented import assert_the_cost_of_a_client
 from test_transfers import LOOP, PROBE
 
@@ -66,11 +66,9 @@ def assert_only_batches_leave_the_chief(finished, replicas) -> None:
 
 def averaged(finished) -> np.ndarray:
     """The parameters after all updates, by the formula of Synchronous-SGD."""
-    flags, w = finished.summary["flags"], np.zeros(SIZE)
+    flags = finished.summary["flags"]
     scheme = scheme_of("Synchronous-SGD", flags)
-    for _ in range(flags["steps"]):
-        w = scheme.update_round(w, {k: scheme.contribution(k, w) for k in range(flags["workers"])})
-    return w
+    return in_rounds(scheme, [list(range(flags["workers"]))] * flags["steps"])[-1]
 
 
 def test_the_average_of_three_is_synchronous_sgd(run, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT
 from formulas import digits, gradient
 from machine import seconds
-from replays import SIZE, flat, in_order, replayed, rounds, scheme_of
+from replays import SIZE, flat, in_order, in_rounds, replayed, rounds, scheme_of
 
 from common import flags
 from common.told.example import example_of
@@ -95,10 +95,7 @@ def trained_in_numpy(example: str, flags: dict) -> np.ndarray:
     if scheme.worker != "synchronous":
         events = [(i + 1, max(0, i + 1 - workers), i % workers) for i in range(10)]
         return in_order(scheme, events)[-1]
-    w = np.zeros(SIZE)
-    for _ in range(10):
-        w = scheme.update_round(w, {k: scheme.contribution(k, w) for k in range(workers)})
-    return w
+    return in_rounds(scheme, [list(range(workers))] * 10)[-1]
 
 
 RATES = "Synchronous-SGD-different-learning-rates"
