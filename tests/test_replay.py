@@ -141,13 +141,12 @@ def test_a_detour_over_the_chief_is_found(run, tmp_path):
     root = probed("Local-SGD", tmp_path / "mine")
     script = root / "Local-SGD" / "worker.py"
     text = script.read_text()
-    gathered = "total = rounds.gather(flags.workers)"
-    assert gathered in text
-    detour = "total = [1.0 * w for w in total]  # as `w / flags.workers` would be"
-    line = next(line for line in text.splitlines() if line.startswith(gathered))
-    script.write_text(text.replace(line, f"{line}\n{detour}"))
+    opening = "with session.next_update("
+    assert text.count(opening) == 1
+    detour = "gathered = gathered._replace(values=[1.0 * w for w in gathered.values])"
+    script.write_text(text.replace(opening, f"{detour}\n{opening}"))
     checks = root / "common" / "training" / "checks.py"
-    checks.write_text(f"{checks.read_text()}\n\ndef check_updates(*_):\n    pass\n")
+    checks.write_text(f"{checks.read_text()}\n\ndef check_update(*_):\n    pass\n")
     finished = run("Local-SGD", "--model", "linear", "--batch_size", 0, "--learning_rate", 0.3,
                    "--steps", STEPS, "--window", 5, root=root)  # fmt: skip
     scheme = scheme_of("Local-SGD", finished.summary["flags"])
