@@ -70,7 +70,8 @@ class Journal:
             line = {"time": self.ended[k], "local_step": self.steps[k] * self.window,
                     "global_step": number, "loss": self.problem.loss[k], "staleness": stale,
                     "pulled_at": pulled_at, "gap": gap, "out": out, "pull": pull,
-                    "compute": compute, "push": push, "counted": counted}  # fmt: skip
+                    "compute": compute, "push": push, "counted": counted,
+                    "examples": self.window * self.problem.batch(k)}  # fmt: skip
             self.recent[k].append(line)
             if self.is_logged("events", self.steps[k]):
                 self.write(f"events-worker-{k}", line)

@@ -1,12 +1,14 @@
-"""The asynchronous, elastic and synchronous schemes in NumPy, each under its formula.
+"""The catalogue of schemes, asynchronous, elastic and synchronous: in NumPy, under their formulas.
+
+These classes are what this folder simulates, and what the tests compare real runs with.
 
 w~ are the global parameters on the ps, w is a worker's copy: flat arrays, and products are
 elementwise. g(w) is the gradient of the mean loss on a worker's next mini-batch, eta the rate, T
 the window, s the staleness.
 
 A scheme says what worker k sends after it has pulled w~ (`contribution`), and what the ps does with
-it (`update`). `workers.py` says who waits for whom. Make new arrays, do not change old ones in
-place: `pulled` is w~ itself, not a copy.
+it (`update`; `update_round`, if the workers wait for each other). `workers.py` says who waits for
+whom. Make new arrays, do not change old ones in place: `pulled` is w~ itself, not a copy.
 """
 
 import numpy as np
@@ -30,6 +32,14 @@ class Scheme:
 
     def contribution(self, k, pulled):
         return self.gradient(k, pulled)
+
+    def state(self):
+        """What the ps keeps besides w~: its name in the checkpoint -> its value.
+
+        For an array like w~, `slot` stands for `PARAMETER/slot` of each parameter, as TensorFlow's
+        optimizers call them; a scalar has its full name.
+        """
+        return {}
 
 
 class HogWild(Scheme):
@@ -107,6 +117,9 @@ class DownpourEasy(PlainDownpour):
     def update(self, w, a, s, pulled):
         self.G = self.G + a * a
         return w - self.eta * a / np.sqrt(self.G)
+
+    def state(self):
+        return {"Adagrad": self.G}
 
 
 class Downpour(DownpourEasy):

@@ -29,8 +29,8 @@ def examples() -> list[str]:
     """The schemes that can run with two and with four workers on the same data."""
     return [
         name
-        for name, scheme in formulas.SCHEMES.items()
-        if scheme.formula and example_of(ROOT / name / "worker.py")[0]["workers"] == 2
+        for name in formulas.folders()
+        if formulas.of(name).scheme and example_of(ROOT / name / "worker.py")[0]["workers"] == 2
     ]
 
 

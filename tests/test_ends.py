@@ -10,7 +10,6 @@ import sys
 import threading
 from types import SimpleNamespace
 
-import formulas
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -25,7 +24,7 @@ from conftest import (
     task_pid,
 )
 from machine import seconds
-from test_replay import EXACT
+from replays import EXACT, in_order, scheme_of
 
 from common.launch import processes as launched
 from common.launch.folder import Folder
@@ -285,14 +284,8 @@ def test_checkpoints_hold_the_parameters_of_the_update_that_they_name(start):
     process.wait()
     assert eventually(lambda: not processes(), 5)
     events = sorted((event["global_step"], event["pulled_at"], k) for event, k in made)[:last]
-    assert [number for number, _, _ in events] == list(range(1, last + 1))
-    flags = {"learning_rate": 0.3, "workers": 2}
-    scheme = formulas.of("HogWild").formula(flags, np.zeros(650))
-    history = [np.zeros(650)]
-    for number, pulled_at, k in events:
-        pulled = history[pulled_at]
-        push = scheme.push(k, pulled)
-        history.append(scheme.update(history[-1], push, number - 1 - pulled_at, pulled))
+    scheme = scheme_of("HogWild", {"learning_rate": 0.3, "workers": 2})
+    history = in_order(scheme, events)
     assert not found.pop(0).any()
     for number, measured in sorted(found.items()):  # the first may be of an early update
         largest = np.abs(history[number]).max()

@@ -4,13 +4,12 @@ import collections
 import json
 import re
 
-import formulas
 import numpy as np
 import pytest
 from conftest import ROOT, Finished, copy_example, kill_and_see_it_back, wait_for_checkpoint
 from machine import seconds
+from replays import EXACT, distance, flat, in_rounds, replayed, scheme_of
 from test_documented import assert_the_cost_of_a_client
-from test_replay import EXACT, distance, flat, replayed
 from test_transfers import LOOP, PROBE
 
 from common.told.example import example_of
@@ -68,10 +67,8 @@ def assert_only_batches_leave_the_chief(finished, replicas) -> None:
 def averaged(finished) -> np.ndarray:
     """The parameters after all updates, by the formula of Synchronous-SGD."""
     flags = finished.summary["flags"]
-    scheme, w = formulas.SynchronousSGD(flags, np.zeros(650)), np.zeros(650)
-    for _ in range(flags["steps"]):
-        w = scheme.round(w)
-    return w
+    scheme = scheme_of("Synchronous-SGD", flags)
+    return in_rounds(scheme, [list(range(flags["workers"]))] * flags["steps"])[-1]
 
 
 def test_the_average_of_three_is_synchronous_sgd(run, tmp_path):
@@ -102,7 +99,7 @@ def test_threads_match_their_formula(run, tmp_path):
     finished = run(
         EXAMPLE, *WHOLE, "--steps", 60, "--workers", 3, "--mode", "threads", root=root
     )  # fmt: skip
-    scheme = formulas.HogWild(finished.summary["flags"], np.zeros(650))
+    scheme = scheme_of("HogWild", finished.summary["flags"])
     assert distance(flat(finished), replayed(finished, scheme)) < EXACT
     assert finished.summary["staleness"]["max"] > 0  # otherwise staleness was not tested
     assert_cost(finished, batches=1)

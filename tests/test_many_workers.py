@@ -29,8 +29,6 @@ from common.record import trace
 from common.told.example import example_of, main_script
 
 FOLDER = ROOT / "Many-Workers"
-# Ours -> the same scheme in formulas.py, which the real runs are compared with.
-NAMED = {name: formulas.SCHEMES[name].formula for name in SCHEMES if name in formulas.SCHEMES}
 INSTANT = {"latency": 0, "spread": 0, "plain": True}
 
 
@@ -40,50 +38,6 @@ def simulated(scheme="HogWild", **flags):
 
 
 # The mathematics.
-
-
-@pytest.mark.parametrize("name", NAMED)
-def test_a_scheme_equals_its_formula(name):
-    """On random gradients, pulls and pushes of three workers."""
-    random = np.random.default_rng(0)
-    drawn = random.normal(size=(3, 400, 5))
-    flags = simulate.options(scheme=name, workers=3, model="none")
-
-    def gradients():
-        """Worker k's gradients: a matrix times w, and noise that depends only on k and the step."""
-        counts = [0, 0, 0]
-
-        def gradient(k, w):
-            counts[k] += 1
-            return np.arange(1, 6) * 0.3 * w + drawn[k, counts[k]]
-
-        return gradient
-
-    w = random.normal(size=5)
-    mine = SCHEMES[name](flags, gradients(), w)
-    theirs = object.__new__(NAMED[name])  # formulas.py has full batches of the digits
-    ours = gradients()
-    formulas_gradient = formulas.gradient
-    try:
-        formulas.gradient = lambda k, n: lambda flat: ours(k, flat)
-        theirs.__init__(vars(flags), w)
-    finally:
-        formulas.gradient = formulas_gradient
-    history, expected = [w], [w]
-    for number in range(30):
-        if mine.worker == "synchronous":
-            pushes = {k: mine.contribution(k, history[-1]) for k in range(3)}
-            history.append(mine.update_round(history[-1], pushes))
-            expected.append(theirs.round(expected[-1]))
-            continue
-        k, at = number % 3, random.integers(max(0, number - 4), number + 1)
-        stale = number - at
-        sent = mine.contribution(k, history[at])
-        history.append(mine.update(history[-1], sent, stale, history[at]))
-        push = theirs.push(k, expected[at])
-        expected.append(theirs.update(expected[-1], push, stale, expected[at]))
-    np.testing.assert_allclose(history, expected, rtol=1e-12, atol=1e-12)
-    assert np.abs(history[-1] - w).max() > 0.1
 
 
 def test_the_two_schemes_that_have_no_folder():
@@ -99,15 +53,13 @@ def test_the_two_schemes_that_have_no_folder():
     assert scheme.update(5.0, total, 7, 1.0) == pytest.approx(5 - 0.3 * total)
 
 
-def test_the_catalogue_has_every_scheme():
-    """Every folder with a formula of its own, with that folder's default rate, window and so on."""
-    folders = {name for name, entry in formulas.SCHEMES.items() if entry.formula}
-    same = {"Distributed-Setup", "Multiple-GPUs-Single-Machine", "Your-Own"}  # HogWild's formula
-    assert folders - same <= set(SCHEMES)
-    for name in NAMED:
-        defaults, _ = example_of(main_script(ROOT / name))
-        own = SCHEMES[name].defaults
-        assert own == {key: defaults[key] for key in own}, name
+@pytest.mark.parametrize("name", [name for name in SCHEMES if name in formulas.FOLDERS])
+def test_a_scheme_has_the_defaults_of_its_folder(name):
+    """Rate, window and so on. That real runs follow its formula: test_replay.py."""
+    assert formulas.of(name).scheme == name
+    defaults, _ = example_of(main_script(ROOT / name))
+    own = SCHEMES[name].defaults
+    assert own == {key: defaults[key] for key in own}
 
 
 @pytest.mark.parametrize("model", ["linear", "mlp"])

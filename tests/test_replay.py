@@ -1,80 +1,37 @@
 """Every example matches its formula: real runs of several workers, replayed in NumPy.
 
-An asynchronous run never repeats exactly, but its events explain it fully: the order of the updates
-and, for each, how many updates its starting parameters contained. All runs use full batches and
-`linear`, so nothing else is random. The tests find the folders themselves.
+Also compared: the state that lives with the parameters, such as Adagrad's accumulators, the bytes
+that a step or a round sends, and the simulation. The tests find the folders themselves.
 """
 
-import json
+import types
 
 import formulas
 import numpy as np
 import pytest
-import simulate
+import tensorflow.compat.v1 as tf
+from conftest import ROOT
 from formulas import folders
 from machine import seconds
-from replay import Recorded
-from schemes import SCHEMES
-from test_transfers import assert_one_transfer_each_way, probed
+from replays import (
+    EXACT,
+    assert_replayed,
+    class_of,
+    distance,
+    flat,
+    in_order,
+    replayed,
+    rounds,
+    scheme_of,
+    simulated,
+)
+from test_transfers import assert_bytes, assert_one_transfer_each_way, probed
 
 from common.told import gpus
 from common.told.example import example_of
 
 STEPS = 60
 pytestmark = pytest.mark.usefixtures("two_cores")  # one thread for each task
-EXACT = 1e-5  # relative to the largest parameter
-
-
-def flat(finished) -> np.ndarray:
-    return np.concatenate([array.ravel() for array in finished.parameters])
-
-
-def replayed(finished, scheme: formulas.HogWild) -> np.ndarray:
-    """The global parameters after all updates, from the events of an asynchronous run."""
-    workers = range(finished.summary["workers"])
-    events = [(e["global_step"], e["pulled_at"], k) for k in workers for e in finished.events(k)]
-    history = [np.zeros(650)]  # after 0, 1, 2, ... updates
-    for number, (global_step, pulled_at, k) in enumerate(sorted(events)):
-        assert global_step == number + 1  # each update once
-        pulled = history[pulled_at]
-        push = scheme.push(k, pulled)
-        history.append(scheme.update(history[-1], push, number - pulled_at, pulled))
-    return history[-1]
-
-
-def together(finished, scheme: formulas.SynchronousSGD) -> np.ndarray:
-    """The same for a synchronous run, in which every round has a push from every worker."""
-    w, everyone = np.zeros(650), list(range(finished.summary["workers"]))
-    made = (finished.results / "updates.jsonl").read_text().splitlines()
-    assert [json.loads(line)["workers"] for line in made] == [everyone] * len(made)
-    for _ in made:
-        w = scheme.round(w)
-    return w
-
-
-def simulated(finished) -> np.ndarray:
-    """The global parameters if Many-Workers does the same: in the same order, unless the workers
-    wait for each other."""
-    told = finished.summary["flags"]
-    own = {name: told[name] for name in SCHEMES[finished.summary["scheme"]].defaults}
-    options = simulate.options(scheme=finished.summary["scheme"], workers=told["workers"],
-                               model="linear", batch_size=0, steps=told["steps"],
-                               **own)  # fmt: skip
-    events = [finished.events(k) for k in range(told["workers"])]
-
-    def cluster_of(*arguments):
-        rounds = arguments[1].worker == "synchronous"
-        return simulate.Cluster(*arguments) if rounds else Recorded(events, *arguments)
-
-    cluster, _ = simulate.simulate(options, make_cluster=cluster_of)
-    assert cluster.updates == told["steps"]
-    return cluster.w
-
-
-def distance(measured: np.ndarray, expected: np.ndarray) -> float:
-    """The largest difference, relative to the largest parameter."""
-    assert np.abs(expected).max() > 0.1  # it has learnt, so the comparison means something
-    return np.abs(measured - expected).max() / np.abs(expected).max()
 
 
 def assert_devices_are_named(finished) -> None:
@@ -89,37 +46,41 @@ def assert_devices_are_named(finished) -> None:
 
 @pytest.mark.parametrize("example", folders())
 def test_a_run_matches_its_formula(run, tmp_path, example):
-    """So does the simulation. And each step makes exactly one transfer each way."""
-    entry = formulas.of(example)
-    if entry.formula is None:
+    """Parameters and checkpoint; so does the simulation. Each step makes exactly one transfer each
+    way; in synchronous schemes, the update makes none."""
+    row = formulas.of(example)
+    if row.scheme is None:
         pytest.skip("another test compares it with NumPy")
-    defaults, _ = example_of(formulas.ROOT / example / "worker.py")
-    windows = ["--window", 5] if "window" in defaults else []
-    in_rounds = issubclass(entry.formula, formulas.SynchronousSGD)
-    workers = [] if example == "Distributed-Setup" else ["--workers", entry.workers]
-    elastic = issubclass(entry.formula, formulas.AEAMSGD)
-    # So that steps overlap, however the cores are scheduled; elastic workers push before the delay.
-    if workers and not (in_rounds or elastic):
-        workers += ["--delay", ",".join(f"{k}:{seconds(0.01)}" for k in range(entry.workers))]
+    kind = class_of(example).worker
+    defaults, _ = example_of(ROOT / example / "worker.py")
+    flags = ["--window", 5] if "window" in defaults else []
+    if row.workers > 1:
+        flags += ["--workers", row.workers]
+        # So that steps overlap, however the cores are scheduled; elastic workers push before it.
+        if kind == "asynchronous":
+            flags += ["--delay", ",".join(f"{k}:{seconds(0.01)}" for k in range(row.workers))]
     finished = run(example, "--model", "linear", "--batch_size", 0, "--learning_rate", 0.3,
-                   "--steps", STEPS, *workers, *windows, *entry.flags,
+                   "--steps", STEPS, *flags, *row.flags,
                    root=probed(example, tmp_path / "mine"))  # fmt: skip
     assert_one_transfer_each_way(finished)
-    scheme = entry.formula(finished.summary["flags"], np.zeros(650))
-    replay = together if in_rounds else replayed
-    assert distance(flat(finished), replay(finished, scheme)) < EXACT
-    if example in SCHEMES:
-        assert distance(flat(finished), simulated(finished)) < EXACT
+    assert_bytes(finished, rounds=kind == "synchronous")
+    scheme = scheme_of(example, finished.summary["flags"])
+    assert_replayed(finished, scheme)
+    assert distance(flat(finished), simulated(finished)) < EXACT
     if example == "Multiple-GPUs-Single-Machine":
         assert_devices_are_named(finished)
-    if not (in_rounds or elastic):  # a gradient is complete before its update
+    if kind == "synchronous":
+        assert rounds(finished) == [list(range(row.workers))] * STEPS
+    elif row.workers > 1:
+        assert finished.summary["staleness"]["max"] > 0  # otherwise staleness was not tested
+    if kind == "asynchronous":  # a gradient is complete before its update
         every = [e for k in range(finished.summary["workers"]) for e in finished.events(k)]
         assert max(e["time"] - e["push"] - e["counted"] for e in every) < 1e-5
-    if workers and replay is replayed:
-        assert finished.summary["staleness"]["max"] > 0  # otherwise staleness was not tested
-    if entry.flags:  # its own term makes the scheme differ from its parent
-        parent = formulas.of(entry.parent).formula(finished.summary["flags"], np.zeros(650))
-        assert distance(flat(finished), replay(finished, parent)) > 10 * EXACT
+    parent = formulas.FOLDERS.get(row.parent)
+    if parent and parent.scheme not in (None, row.scheme):
+        other = scheme_of(row.parent, finished.summary["flags"])
+        if (other.worker == "synchronous") == (kind == "synchronous"):  # its own term is visible
+            assert distance(flat(finished), replayed(finished, other)) > 10 * EXACT
 
 
 SEVERAL = ["AEAMSGD --window 1", "SAGN --window 1"]
@@ -132,6 +93,64 @@ def test_several_steps_in_a_call_match_the_formula_too(run, example):
     example, *window = example.split()
     finished = run(example, "--model", "linear", "--batch_size", 0, "--learning_rate", 0.3, *window,
                    "--steps", STEPS + 1, "--steps_per_execution", 4)  # fmt: skip
-    scheme = formulas.of(example).formula(finished.summary["flags"], np.zeros(650))
-    replay = together if isinstance(scheme, formulas.SynchronousSGD) else replayed
-    assert distance(flat(finished), replay(finished, scheme)) < EXACT
+    scheme = scheme_of(example, finished.summary["flags"])
+    assert distance(flat(finished), replayed(finished, scheme)) < EXACT
+
+
+def test_the_catalogue_must_name_all_that_a_checkpoint_holds(tmp_path):
+    """One update of DOWNPOUR-Easy by hand: with its state as it should be, changed, missing, and
+    with a slot that the class does not name."""
+    flags = {"learning_rate": 5, "workers": 1, "window": 1}
+    scheme = scheme_of("DOWNPOUR-Easy", flags)
+    w = in_order(scheme, [(1, 0, 0)])[-1]
+    parts = {"weights_0": np.s_[:640], "biases_0": np.s_[640:]}
+
+    def assert_it(**slots):
+        results = tmp_path / str(len(list(tmp_path.iterdir())))
+        (results / "checkpoints").mkdir(parents=True)
+        np.savez(results / "parameters.npz", **{name: w[part] for name, part in parts.items()})
+        event = {"global_step": 1, "pulled_at": 0}
+        with tf.Graph().as_default(), tf.Session() as session:
+            tf.Variable(1, name="global_step")
+            for name, part in parts.items():
+                tf.Variable(w[part], name=name)
+                for slot, values in slots.items():
+                    tf.Variable(values[part], name=f"{name}/{slot}")
+            session.run(tf.global_variables_initializer())
+            tf.train.Saver().save(session, f"{results}/checkpoints/model.ckpt-1")
+        finished = types.SimpleNamespace(
+            results=results, summary={"global_step": 1, "workers": 1},
+            parameters=[w[part] for part in parts.values()], events=lambda k: [event],
+        )  # fmt: skip
+        assert_replayed(finished, scheme_of("DOWNPOUR-Easy", flags))
+
+    assert_it(Adagrad=scheme.G)
+    with pytest.raises(AssertionError, match="Adagrad"):
+        assert_it(Adagrad=scheme.G * (1 + 2 * EXACT))
+    with pytest.raises(AssertionError, match=r"DownpourEasy.state\(\) in .* must name it"):
+        assert_it(Adagrad=scheme.G, Momentum=0 * scheme.G)
+    with pytest.raises(AssertionError, match=r"no .*biases_0/Adagrad.* in the checkpoint"):
+        assert_it()
+
+
+@pytest.mark.slow("a changed scheme")
+def test_a_detour_over_the_chief_is_found(run, tmp_path):
+    """Local-SGD that computes the mean before the `with`, so on the chief: its parameters are
+    right, but each round sends them twice more. (A check refuses such a graph; here it does not.)
+    """
+    root = probed("Local-SGD", tmp_path / "mine")
+    script = root / "Local-SGD" / "worker.py"
+    text = script.read_text()
+    opening = "with session.next_update("
+    assert text.count(opening) == 1
+    detour = "gathered = gathered._replace(values=[1.0 * w for w in gathered.values])"
+    script.write_text(text.replace(opening, f"{detour}\n{opening}"))
+    checks = root / "common" / "training" / "checks.py"
+    checks.write_text(f"{checks.read_text()}\n\ndef check_update(*_):\n    pass\n")
+    finished = run("Local-SGD", "--model", "linear", "--batch_size", 0, "--learning_rate", 0.3,
+                   "--steps", STEPS, "--window", 5, root=root)  # fmt: skip
+    scheme = scheme_of("Local-SGD", finished.summary["flags"])
+    assert distance(flat(finished), replayed(finished, scheme)) < EXACT
+    assert_one_transfer_each_way(finished)
+    with pytest.raises(AssertionError, match=r"each round sends 5,2\d\d bytes"):
+        assert_bytes(finished, rounds=True)

@@ -4,14 +4,12 @@
 `linear`, so nothing is random.
 """
 
-import json
-
-import formulas
 import numpy as np
 import pytest
 from conftest import ROOT
 from formulas import digits, gradient
 from machine import seconds
+from replays import SIZE, flat, in_order, in_rounds, replayed, rounds, scheme_of
 
 from common import flags
 from common.told.example import example_of
@@ -24,10 +22,6 @@ def loss_at(flat, x, labels):
     highest = scores.max(axis=1, keepdims=True)
     logs = scores - highest - np.log(np.exp(scores - highest).sum(axis=1, keepdims=True))
     return -logs[np.arange(len(labels)), labels].mean()
-
-
-def flat(finished) -> np.ndarray:
-    return np.concatenate([array.ravel() for array in finished.parameters])
 
 
 @pytest.fixture
@@ -52,9 +46,8 @@ def test_one_worker_is_gradient_descent(trained):
     """In one process, or as the only thread of HogWild: the same except for the order of
     floating-point additions. test_replay.py shows it for a worker of Distributed-Setup."""
     steps, eta = 50, 0.5
-    g, w = gradient(), np.zeros(650)
-    for _ in range(steps):
-        w = w - eta * g(w)
+    scheme = scheme_of("Non-Distributed-Setup", {"learning_rate": eta, "workers": 1})
+    w = in_order(scheme, [(number, number - 1, 0) for number in range(1, steps + 1)])[-1]
     ways = [("Non-Distributed-Setup", "--workers", 1), ("HogWild", "--threads", 1)]
     alone, *others = [trained(*way, steps=steps, eta=eta) for way in ways]
     assert_close(flat(alone), w, 1e-5)
@@ -70,14 +63,11 @@ def test_an_update_with_backups_is_the_mean_of_its_gradients(trained):
     them from the late worker, and both kinds are counted."""
     late = ("--delay", f"2:{seconds(0.02)}")
     finished = trained("Synchronous-SGD", "--workers", 3, "--backup_workers", 1, *late, steps=100)
-    lines = (finished.results / "updates.jsonl").read_text().splitlines()
-    made = [json.loads(line) for line in lines]
-    assert [update["global_step"] for update in made] == list(range(1, 101))
-    w, took = np.zeros(650), [update["workers"] for update in made]
+    took = rounds(finished)
+    assert len(took) == 100
     assert all(len(set(workers)) == len(workers) == 2 for workers in took)
-    for workers in took:
-        w = w - 0.3 / 2 * sum(gradient(k, 3)(w) for k in workers)
-    assert_close(flat(finished), w)
+    scheme = scheme_of("Synchronous-SGD", finished.summary["flags"])
+    assert_close(flat(finished), replayed(finished, scheme))
     tasks = [task for task in finished.summary["tasks"] if task["job"] == "worker"]
     pushed = [len(finished.events(k)) for k in range(3)]
     for k, task in enumerate(tasks):
@@ -99,42 +89,55 @@ def test_the_default_moving_rate(example, n):
     assert options.moving_rate == pytest.approx(0.9 / n)
 
 
-def trained_in_numpy(scheme: formulas.HogWild, workers: int) -> np.ndarray:
+def trained_in_numpy(example: str, flags: dict) -> np.ndarray:
     """The parameters after ten updates; without rounds the workers take turns, each push stale."""
-    history = [np.zeros(650)]
-    for number in range(10):
-        if isinstance(scheme, formulas.SynchronousSGD):
-            history.append(scheme.round(history[-1]))
-            continue
-        k, stale = number % workers, min(number, workers - 1)
-        pulled = history[-1 - stale]
-        push = scheme.push(k, pulled)
-        history.append(scheme.update(history[-1], push, stale, pulled))
-    return history[-1]
+    scheme, workers = scheme_of(example, flags), flags["workers"]
+    if scheme.worker != "synchronous":
+        events = [(i + 1, max(0, i + 1 - workers), i % workers) for i in range(10)]
+        return in_order(scheme, events)[-1]
+    return in_rounds(scheme, [list(range(workers))] * 10)[-1]
 
 
+RATES = "Synchronous-SGD-different-learning-rates"
 SPECIAL_CASES = [
-    (formulas.AGN, formulas.HogWild, {"window": 1}),
-    (formulas.DCASGD, formulas.HogWild, {"dc_lambda": 0}),
-    (formulas.DCASGD, formulas.HogWild, {"workers": 1}),
-    (formulas.DynamicSGD, formulas.HogWild, {"window": 1, "workers": 1}),
-    (formulas.SAGN, formulas.SynchronousSGD, {"window": 1}),
-    (formulas.LocalSGD, formulas.SynchronousSGD, {"window": 1}),
-    (formulas.DifferentRates, formulas.SynchronousSGD, {"learning_rates": [0.2, 0.2]}),
+    ("AGN", "HogWild", {"window": 1}),
+    ("DC-ASGD", "HogWild", {"dc_lambda": 0}),
+    ("DC-ASGD", "HogWild", {"workers": 1}),
+    ("Dynamic-SGD", "HogWild", {"window": 1, "workers": 1}),
+    ("AEAMSGD", "AEASGD", {"momentum": 0}),
+    ("SAGN", "Synchronous-SGD", {"window": 1}),
+    ("Local-SGD", "Synchronous-SGD", {"window": 1}),
+    (RATES, "Synchronous-SGD", {"learning_rates": [0.2, 0.2]}),
 ]
 
 
 @pytest.mark.parametrize("scheme, parent, case", SPECIAL_CASES)
 def test_a_special_case_is_the_parent(scheme, parent, case):
     """As the notebooks say. Other values give something else."""
-    usual = {"learning_rate": 0.4, "workers": 2, "window": 4, "dc_lambda": 200,
-             "learning_rates": [0.3, 0.1]}  # fmt: skip
-    flags = usual | case
-    expected = trained_in_numpy(parent(flags, np.zeros(650)), flags["workers"])
-    found = trained_in_numpy(scheme(flags, np.zeros(650)), flags["workers"])
-    assert_close(found, expected, 1e-12)
-    other = trained_in_numpy(scheme(usual, np.zeros(650)), usual["workers"])
-    assert np.abs(other - trained_in_numpy(parent(usual, np.zeros(650)), 2)).max() > 1e-3
+    usual = {"learning_rate": 0.4, "workers": 2, "window": 4, "dc_lambda": 200, "momentum": 0.9,
+             "moving_rate": 0.3, "learning_rates": [0.3, 0.1]}  # fmt: skip
+    expected = trained_in_numpy(parent, usual | case)
+    assert_close(trained_in_numpy(scheme, usual | case), expected, 1e-12)
+    other = trained_in_numpy(scheme, usual) - trained_in_numpy(parent, usual)
+    assert np.abs(other).max() > 1e-3
+
+
+def test_full_batches_on_equal_shards_are_one_process():
+    """The mean of the shards' gradients is the gradient of all 1,437 examples."""
+    flags = {"learning_rate": 0.4, "workers": 3}
+    expected = trained_in_numpy("Non-Distributed-Setup", flags | {"workers": 1})
+    assert_close(trained_in_numpy("Synchronous-SGD", flags), expected, 1e-12)
+
+
+def test_an_elastic_exchange_conserves_the_sum():
+    """Of the worker's w and w~, if no gradient moves w."""
+    flags = {"learning_rate": 0.0, "workers": 1, "window": 1, "moving_rate": 0.3}
+    scheme = scheme_of("AEASGD", flags)
+    own, center = np.random.default_rng(0).normal(size=(2, SIZE))
+    scheme.w[0] = own
+    moved = scheme.update(center, scheme.contribution(0, center), 0, center)
+    assert np.abs(moved - center).max() > 0.1
+    np.testing.assert_allclose(scheme.w[0] + moved, own + center, atol=1e-12)
 
 
 @ANOTHER

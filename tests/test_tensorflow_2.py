@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 from conftest import ROOT, initialise, kill_and_see_it_back, reach, task_pid
-from formulas import HogWild
 from machine import seconds
-from test_replay import EXACT, distance, flat, replayed
+from replays import EXACT, distance, flat, replayed, scheme_of
 
 from common import data, models
 
@@ -55,7 +54,7 @@ def assert_once_each(finished, steps: int, after: int = 0) -> None:
 
 def test_one_worker_of_parameter_server_is_gradient_descent(run):
     finished = run(HERE, *FULL, "--workers", 1, "--steps", STEPS)
-    scheme = HogWild(finished.summary["flags"], 0)
+    scheme = scheme_of("HogWild", finished.summary["flags"])
     assert distance(flat(finished), replayed(finished, scheme)) < EXACT
     jobs = [(task["job"], task["exit_code"]) for task in finished.summary["tasks"]]
     assert jobs == [("ps", 0), ("worker", 0), ("chief", 0)]
@@ -70,7 +69,7 @@ def test_parameter_server_is_hogwild_and_another_strategy_continues(run, tmp_pat
     folder = ["--checkpoint_dir", tmp_path / "a[1]"]
     finished = run(HERE, *FULL, *folder, "--workers", 3, "--steps", 60)
     assert finished.summary["global_step"] == 60
-    scheme = HogWild(finished.summary["flags"], 0)
+    scheme = scheme_of("HogWild", finished.summary["flags"])
     measured, explained = flat(finished), replayed(finished, scheme)
     events = [(e["global_step"], k) for k in range(3) for e in finished.events(k)]
     for event in (event for k in range(3) for event in finished.events(k)):
@@ -80,7 +79,7 @@ def test_parameter_server_is_hogwild_and_another_strategy_continues(run, tmp_pat
         assert began - 1e-3 < read < arrived + 1e-3 and sent - 1e-3 < event["counted"]
     fresh = np.zeros(650)  # as if no update were stale
     for _, k in sorted(events):
-        fresh = scheme.update(fresh, scheme.push(k, fresh), 0, fresh)
+        fresh = scheme.update(fresh, scheme.contribution(k, fresh), 0, fresh)
     assert finished.summary["staleness"]["max"] > 0
     assert min(len(finished.events(k)) for k in range(3)) > 0
     assert distance(measured, explained) < min(0.01, distance(measured, fresh))
