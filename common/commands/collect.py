@@ -13,10 +13,11 @@ import shutil
 from pathlib import Path
 
 from common import fail
-from common.flags import Parser
 from common.launch import finish
 from common.record import results, trace
+from common.told.parser import Parser
 
+ROOT = Path(__file__).resolve().parents[2]
 JOBS = ("ps", "worker", "chief")
 # Flags that may differ between the tasks of a run.
 OWN = ("results", "checkpoint_dir", "plain", "data", "data_url", "timeout", "max_restarts")
@@ -61,21 +62,21 @@ def _common(part: dict) -> dict:
 
 def main() -> None:
     """Runs the command; exits with a one-line error and code 2 on a bad argument or file."""
-    how = {
-        "prog": "python -m common.commands.collect",
-        "description": __doc__,
-        "allow_abbrev": False,
-    }
-    parser = Parser(**how, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(
+        prog="python -m common.commands.collect",
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("folders", nargs="+", metavar="FOLDER", help="a task's --results")
     folders = [Path(word).absolute() for word in parser.parse_args().folders]
     if len(folders) == 1 and not list(folders[0].glob("task-*.json")):
-        where, run = folders[0], _by_launcher(folders[0])
+        where, (scheme, *run) = folders[0], _by_launcher(folders[0])
     else:
-        where, run = _by_hand(read_parts(folders))
+        where, (scheme, *run) = _by_hand(read_parts(folders))
     if not trace.read_evaluations(where):
         fail(f"{where} has no evaluation yet: wait until its task has written one")
-    finish.write(where, *run)
+    finish.write(where, ROOT / Path(scheme).name, *run)
 
 
 def _by_launcher(folder: Path) -> tuple[str, dict, list[dict]]:
@@ -116,7 +117,7 @@ def _by_hand(parts: dict) -> tuple[Path, tuple[str, dict, list[dict]]]:
             if folder != where and (folder / name).exists():
                 shutil.copy2(folder / name, where / name)
     everyone = [(job, k) for job in JOBS for k in range(len(hosts.get(job, [])))]
-    # Without hosts, the workers are threads or towers in one process.
+    # Without hosts, one process runs all workers.
     everyone = everyone or [("worker", k) for k in range(chief["flags"]["workers"])]
     tasks = []
     for job, k in everyone:

@@ -45,7 +45,7 @@ def python() -> str:
 
 def _tested(name: str):
     """The tested versions of a package: pyproject.toml's range, or else the pin."""
-    from packaging.requirements import Requirement
+    from packaging.requirements import Requirement  # late: the doctor says if it is missing
 
     project = ROOT / "pyproject.toml"  # missing if an example was copied elsewhere
     ranges = re.findall(rf'"({name}[<>=].*?)"', project.read_text()) if project.exists() else []
@@ -71,7 +71,7 @@ def packages(names: tuple[str, ...] = PACKAGES) -> str:
 
 def try_tensorflow() -> None:
     """Prints JSON for each thing that works; starts two servers, since one uses no network."""
-    from common.launch import network
+    from common.launch import network  # late: as in `isolation`
 
     private = network.choose("auto", lambda warning: None) == "private"
     from common.cluster import cores, tf  # late: it starts threads and unsets the proxies
@@ -88,7 +88,7 @@ def try_tensorflow() -> None:
 @functools.lru_cache
 def _trial() -> dict:
     """What `try_tensorflow` prints in a separate process; `end` is how that process ended."""
-    command = [sys.executable, "-c", "from common.launch import doctor; doctor.try_tensorflow()"]
+    command = [sys.executable, "-c", "from common.commands import doctor; doctor.try_tensorflow()"]
     try:
         child = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60)
         said, noise, end = child.stdout, child.stderr.decode(), f"exit code {child.returncode}"
@@ -118,7 +118,7 @@ def server() -> str:
 
 def _holder(port: int) -> str:
     with contextlib.suppress(Exception):  # some systems tell only root, others tell nobody
-        import psutil
+        import psutil  # late: the doctor says if it is missing
 
         pids = {c.laddr.port: c.pid for c in psutil.net_connections("tcp") if c.status == "LISTEN"}
         return f"{psutil.Process(pids[port]).name()} (process {pids[port]})"
@@ -126,7 +126,7 @@ def _holder(port: int) -> str:
 
 
 def ports() -> str:
-    from common.launch import network
+    from common.launch import network  # late: as in `isolation`
 
     for port in (2222, 2223, 2224):  # of a ps and two workers started by hand
         with socket.socket() as probe:
@@ -146,7 +146,7 @@ def proxies() -> str:
 
 
 def isolation() -> str:
-    from common.launch import network
+    from common.launch import network  # late: a Python that is too old cannot import it
 
     if not (why := network.can_be_private()):
         slow = network.can_be_private(100)
@@ -170,7 +170,7 @@ def disk() -> str:
 
 
 def memory() -> str:
-    import psutil
+    import psutil  # late: the doctor says if it is missing
 
     free = psutil.virtual_memory().available
     with contextlib.suppress(OSError, ValueError, AttributeError):  # without a limit, it says "max"

@@ -15,10 +15,10 @@ import sys
 from pathlib import Path
 
 from common import fail
-from common.flags import Parser
 from common.launch import launcher
 from common.told import converters as to
 from common.told import example
+from common.told.parser import Parser
 
 ROOT = Path(__file__).resolve().parents[2]
 TFJOB = {"ps": "PS", "worker": "Worker", "chief": "Chief"}
@@ -46,12 +46,12 @@ PORT = to.number(int, "a whole number from 1 to 65535", lambda value: 0 < value 
 
 def main() -> None:
     """Prints the manifests; exits with a one-line error and code 2 if a flag is wrong."""
-    how = {
-        "prog": "python -m common.commands.kubernetes",
-        "description": __doc__,
-        "allow_abbrev": False,
-    }
-    parser = Parser(**how, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(
+        prog="python -m common.commands.kubernetes",
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.usage = f"{parser.prog} EXAMPLE [flags]"
     for flag, kind, default, metavar, text in (
         ("--name", NAME, None, "NAME", "the run's name (default: the example's, in lower case)"),

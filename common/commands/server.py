@@ -12,9 +12,9 @@ import re
 import signal
 
 from common import fail
-from common.flags import Parser
 from common.told.by_hand import check_free, warn
 from common.told.converters import WHOLE
+from common.told.parser import Parser
 
 
 def cluster_spec(text: str) -> dict[str, list[str]]:

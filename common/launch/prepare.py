@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 from common import datasets, fail
-from common.datasets import download
 from common.record import faults
 
 TASK = 0.2e9  # bytes of memory: the least that any task needs; most need up to 1 GB
@@ -77,7 +76,7 @@ def fetch(flags, say=print) -> None:
     Raises:
         SystemExit: with a one-line error, if that fails.
     """
-    if flags.data in download.SOURCES:
+    if flags.data in datasets.DOWNLOADED:
         datasets.reader(flags.data).fetch(flags, say)
 
 
