@@ -84,8 +84,10 @@ def _own(name: str, default) -> Flag:
     if isinstance(default, list) and default and all(type(x) in (int, float) for x in default):
         kind = float if float in map(type, default) else int
         return Flag(to.listed(number[kind]), default, "A,B,...", text)
-    fail(f'DEFAULTS["{name}"] is {default!r}: a flag gets its type from its default, so use '
-         "a number, a string, True, False, a list of numbers or a tuple of choices")  # fmt: skip
+    fail(
+        f'DEFAULTS["{name}"] is {default!r}: a flag gets its type from its default, so use '
+        "a number, a string, True, False, a list of numbers or a tuple of choices"
+    )
 
 
 def _checked(name: str, flag: Flag, default, folder: Path | None) -> Flag:

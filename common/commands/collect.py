@@ -33,8 +33,10 @@ def read_parts(folders: list[Path]) -> dict[tuple[str, int], tuple[Path, dict]]:
     for folder in dict.fromkeys(folders):
         paths = sorted(folder.glob("task-*.json"))
         if not paths:
-            fail(f"{folder} holds no part of a run (task-JOB-INDEX.json): name the results folders "
-                 "of tasks that you started by hand")  # fmt: skip
+            fail(
+                f"{folder} holds no part of a run (task-JOB-INDEX.json): name the results folders "
+                "of tasks that you started by hand"
+            )
         for path in paths:
             try:
                 part = json.loads(path.read_text())
@@ -43,15 +45,19 @@ def read_parts(folders: list[Path]) -> dict[tuple[str, int], tuple[Path, dict]]:
             except (OSError, ValueError, KeyError, TypeError) as error:
                 fail(f"{path} is not a valid task file ({error!r}): leave its folder out")
             if who in parts and parts[who][1] != part:
-                fail(f"{parts[who][0]} and {folder} both hold the part of {who[0]} {who[1]}: name "
-                     "the folders of only one run")  # fmt: skip
+                fail(
+                    f"{parts[who][0]} and {folder} both hold the part of {who[0]} {who[1]}: name "
+                    "the folders of only one run"
+                )
             for other_folder, other in parts.values():
                 *same, started, ended = whose
                 together = (other["ended"] or started) >= started
                 together &= (ended or other["started"]) >= other["started"]
                 if same != [other["scheme"], other["hosts"], _common(other)] or not together:
-                    fail(f"{other_folder} and {folder} hold parts of different runs: name the "
-                         "folders of only one run")  # fmt: skip
+                    fail(
+                        f"{other_folder} and {folder} hold parts of different runs: name the "
+                        "folders of only one run"
+                    )
             parts.setdefault(who, (folder, part))
     return parts
 
@@ -98,8 +104,10 @@ def _by_launcher(folder: Path) -> tuple[str, dict, list[dict]]:
         ]
         return launch["scheme"], launch["flags"], tasks
     except (OSError, ValueError, LookupError, TypeError):
-        fail(f"{folder} holds no part of a run (task-JOB-INDEX.json, or the launches.jsonl of "
-             "run.sh): name the results folders of a run")  # fmt: skip
+        fail(
+            f"{folder} holds no part of a run (task-JOB-INDEX.json, or the launches.jsonl of "
+            "run.sh): name the results folders of a run"
+        )
 
 
 def _by_hand(parts: dict) -> tuple[Path, tuple[str, dict, list[dict]]]:

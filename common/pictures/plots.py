@@ -50,8 +50,16 @@ def _seconds(axes, events: list[list[dict]]) -> None:
     for at in np.arange(unit, last, unit):
         x = np.interp(at, times, steps)
         axes.axvline(x, color=palette.SECONDS, lw=0.8, ls=(0, (4, 3)), zorder=1)
-        axes.text(x, 1.0, f"{at:g} s", transform=axes.get_xaxis_transform(), ha="center",
-                  va="bottom", fontsize=7.5, color="#5b6470")  # fmt: skip
+        axes.text(
+            x,
+            1.0,
+            f"{at:g} s",
+            transform=axes.get_xaxis_transform(),
+            ha="center",
+            va="bottom",
+            fontsize=7.5,
+            color="#5b6470",
+        )
     axes.set_title(axes.get_title(loc="left"), pad=15)
 
 
@@ -102,8 +110,13 @@ def accuracy(axes, events: list[list[dict]], evaluations: list[dict], time: bool
     x = [e["global_step"] for e in evaluations]
     _curve(axes, x, [100 * e["test_accuracy"] for e in evaluations], color=palette.INK)
     last = max([*x, *(mine[-1]["global_step"] for mine in events if mine), 1])
-    axes.set(title="Does it generalise?", xlabel="updates", ylabel="test accuracy", ylim=(0, 102),
-             xlim=(-0.04 * last, 1.04 * last))  # fmt: skip
+    axes.set(
+        title="Does it generalise?",
+        xlabel="updates",
+        ylabel="test accuracy",
+        ylim=(0, 102),
+        xlim=(-0.04 * last, 1.04 * last),
+    )
     axes.yaxis.set_major_formatter("{x:.0f}%")
     axes.locator_params(axis="x", nbins=5)
     if time:
@@ -115,8 +128,9 @@ def losses(axes, events: list[list[dict]], unit: str, colour: str, label: str) -
     batches = max(mine[0]["local_step"] for mine in events if mine)  # per update
     every = sorted((e for mine in events for e in mine), key=lambda e: e["time"])
     started = min((trace.began(e) for e in every), default=0)
-    at = [e["time"] - started if unit == "seconds" else batches * (i + 1)
-          for i, e in enumerate(every)]  # fmt: skip
+    at = [
+        e["time"] - started if unit == "seconds" else batches * (i + 1) for i, e in enumerate(every)
+    ]
     values = smooth([e["loss"] for e in every], max(1, len(every) // 40))
     axes.plot(at, values, color=colour, label=label)
     name = "time" if unit == "seconds" else f"mini-{unit}"
@@ -139,8 +153,11 @@ def staleness(axes, measured: dict) -> None:
     axes.set_xlim(-0.6, width + 0.6)
     axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     axes.yaxis.set_major_formatter("{x:.0f}%")
-    axes.set(title="How stale are the updates?", xlabel="updates by others, pull to push",
-             ylabel="share of the updates")  # fmt: skip
+    axes.set(
+        title="How stale are the updates?",
+        xlabel="updates by others, pull to push",
+        ylabel="share of the updates",
+    )
 
 
 def shares(axes, events: list[list[dict]], computing: dict) -> None:
@@ -157,8 +174,9 @@ def shares(axes, events: list[list[dict]], computing: dict) -> None:
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.xaxis.set_major_formatter("{x:.0f}%")
     axes.grid(False, axis="y")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=4, columnspacing=1,
-                handlelength=1)  # fmt: skip
+    axes.legend(
+        loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=4, columnspacing=1, handlelength=1
+    )
     axes.set(title="Where does the time go?", xlim=(0, 100))
 
 

@@ -84,8 +84,8 @@ These pass between processes of one run:
 
 Tasks unset `http_proxy`, `https_proxy`, `grpc_proxy` and `all_proxy`, since gRPC would use them
 even on one machine; notebooks unset the first two, and FORCE_COLOR, which their kernel sets.
-Slurm's own variables are read in Several-Machines: SLURM_JOB_ID, SLURM_RESTART_COUNT, SLURM_JOB_NODELIST,
-SLURM_TASKS_PER_NODE, SLURM_PROCID, SLURM_LOCALID, SLURM_GPUS_PER_TASK.
+Slurm's own variables are read in Several-Machines: SLURM_JOB_ID, SLURM_RESTART_COUNT,
+SLURM_JOB_NODELIST, SLURM_TASKS_PER_NODE, SLURM_PROCID, SLURM_LOCALID, SLURM_GPUS_PER_TASK.
 
 Files
 =====
