@@ -107,9 +107,9 @@ def test_a_synchronous_pull_begins_at_the_update_that_it_waited_for(axes):
 
 
 def test_the_chief_has_a_lane_if_it_keeps_the_parameters(axes):
-    assert timeline.keeper({"tasks": [{"job": "chief"}, {"job": "worker"}]}) == "chief"
-    assert timeline.keeper({"tasks": [{"job": "chief"}, {"job": "ps"}]}) == "ps"
-    assert timeline.keeper({"tasks": [{"job": "worker"}]}) == ""
+    assert timeline.keeper_of({"tasks": [{"job": "chief"}, {"job": "worker"}]}) == "chief"
+    assert timeline.keeper_of({"tasks": [{"job": "chief"}, {"job": "ps"}]}) == "ps"
+    assert timeline.keeper_of({"tasks": [{"job": "worker"}]}) == ""
     timeline.draw(axes, EVENTS, trace.read_updates("nowhere", EVENTS), keeper="chief")
     assert axes.get_yticklabels()[0].get_text() == "chief"
 

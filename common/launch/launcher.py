@@ -83,7 +83,7 @@ class Run:
     """One run, from the start of its processes to the final table."""
 
     def __init__(self, folder: Path, script: Path, options, arguments: list[str], private: bool):
-        job, alone = example.job_of(script), example.is_alone(script)
+        client, alone = example.job_of(script), example.is_alone(script)
         self.replicas = options.workers if alone else 1  # in each worker process
         scripts = example.scripts_of(folder, script, options)
         hosts = self.addresses(scripts, private)
@@ -93,8 +93,9 @@ class Run:
         self.where = self.results.path
         self.meter = link.Meter(self.where, private)
         fixed = ["--results", options.results, "--checkpoint_dir", options.checkpoint_dir]
-        for name, listed in hosts.items():
-            fixed += [f"--{name}_hosts", ",".join(listed)] if listed and not alone else []
+        for job, listed in hosts.items():
+            if listed and not alone:
+                fixed += [f"--{job}_hosts", ",".join(listed)]
 
         def task(job: str, index: int, path: Path) -> Process:
             own = ["--job_name", job, "--task_index", str(index)]
@@ -102,17 +103,17 @@ class Run:
             return Process(job, index, command, self.where / "logs" / f"{job}-{index}.log")
 
         self.tasks = [
-            task(name, i, path) for name, paths in scripts.items() for i, path in enumerate(paths)
+            task(job, k, path) for job, paths in scripts.items() for k, path in enumerate(paths)
         ]
-        self.clients = [task for task in self.tasks if task.job == job]
+        self.clients = [task for task in self.tasks if task.job == client]
         replica = "thread" if getattr(options, "threads", None) else "worker"
         title = f"{counted(options.workers, replica)}, {options.ps} ps"
-        if job == "chief":
+        if client == "chief":
             title += ", 1 chief"
         self.about = about.read(folder)
         self.title = self.about.title(options, title)
-        root, paths = str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")
-        paths = os.pathsep.join(filter(None, [root, paths]))
+        root, others = str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")
+        paths = os.pathsep.join(filter(None, [root, others]))
         self.env = os.environ | {"PYTHONPATH": paths, "PYTHONUNBUFFERED": "1"}
 
     def addresses(self, scripts: dict[str, list[Path]], private: bool) -> dict[str, list[str]]:

@@ -55,7 +55,7 @@ def draw(folder: Path, summary: dict, example: Path | None = None) -> None:
     events = trace.read_events(folder, summary["workers"])
     evaluations = trace.read_evaluations(folder)
     updates = trace.read_updates(folder, events)
-    computing, keeper = own.computing(folder), timeline.keeper(summary)
+    computing, keeper = own.computing(folder), timeline.keeper_of(summary)
     with plt.style.context(palette.STYLE):
         height = timeline.height(events, keeper, computing)
         figure = plt.figure(figsize=(10, 3.4 + height), layout="constrained")

@@ -23,7 +23,7 @@ def lanes(events: list[list[dict]], computing: Collection[int]) -> list[int]:
     return [k for k, mine in enumerate(events) if mine or k in computing]
 
 
-def keeper(summary: dict) -> str:
+def keeper_of(summary: dict) -> str:
     """The task that keeps the parameters: `ps`, or, without one, the `chief`."""
     jobs = {task["job"] for task in summary["tasks"]}
     return next((job for job in ("ps", "chief") if job in jobs), "")

@@ -53,7 +53,7 @@ def learning(run: Run, log: bool = False) -> None:
 
 def timeline(run: Run, cycles: int = 0) -> None:
     """Who does what, when? Draws `cycles` steps in the middle of the run."""
-    keeper = lanes.keeper(run.summary)
+    keeper = lanes.keeper_of(run.summary)
     computing = curves.read(run.example).computing(run.folder)
     size = 9, lanes.height(run.events, keeper, computing)
     _, axes = plt.subplots(figsize=size, layout="constrained")
