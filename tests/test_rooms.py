@@ -5,9 +5,11 @@ lists every convention."""
 import ast
 import graphlib
 import re
+import subprocess
+import sys
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, environment
 
 import common.told
 from common.flags import EVERYWHERE, IF_NAMED
@@ -157,13 +159,25 @@ def test_no_module_knows_a_single_example(name):
 
 @pytest.mark.parametrize("folder", EXAMPLES, ids=lambda folder: folder.name)
 def test_what_an_example_says_about_itself_can_be_read(folder):
-    """Without TensorFlow, as the launcher does; the flags are those of its `DEFAULTS`."""
+    """Its flags are those of its `DEFAULTS`."""
     defaults, _ = example.example_of(example.main_script(folder))
     assert about.read(folder).flags.keys() <= defaults.keys()
     curves.read(folder)
-    for name in ("about", "curves"):
-        if (folder / f"{name}.py").is_file():
-            assert "tensorflow" not in (folder / f"{name}.py").read_text()
+
+
+def test_the_launcher_loads_nothing_slow_before_it_starts_the_tasks():
+    code = """
+import sys
+from pathlib import Path
+from common.launch import launcher
+from common.told import about
+for folder in map(Path, sys.argv[1:]):
+    about.read(folder)
+print(*{"tensorflow", "matplotlib", "rich", "numpy"} & sys.modules.keys())
+"""
+    command = [sys.executable, "-c", code, *map(str, EXAMPLES)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment())
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
 
 
 def test_an_example_that_says_nothing_is_an_error(tmp_path, capsys):
