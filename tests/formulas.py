@@ -233,7 +233,7 @@ SCHEMES = {
     "One-Network-per-Device": Scheme(None, "Non-Distributed-Setup/train.py", 62),
     "In-Graph-Replication": Scheme(None, "Multiple-GPUs-Single-Machine/towers.py", 27),
     "CIFAR-10": Scheme(None, "HogWild", 60),
-    "Actor-Learner": Scheme(None, "HogWild", 96),
+    "Actor-Learner": Scheme(None, "HogWild", 97),
     "TensorFlow-2": Scheme(None, "HogWild", 100),
 }
 
