@@ -30,6 +30,7 @@ import shared
 DEFAULTS = {
     "workers": 2,  # actors
     "ps": None,  # the learner keeps the parameters
+    "chief": 1,  # the learner
     "steps": 2000,  # maximum
     "target_return": 195.0,  # stop when the last 100 episodes reach this mean
     "learning_rate": 0.005,

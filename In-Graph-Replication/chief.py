@@ -17,6 +17,7 @@ from cost import Cost  # in this folder: measures this client's work
 DEFAULTS = {
     "workers": 2,
     "ps": 1,
+    "chief": 1,
     "steps": 1000,
     "learning_rate": 0.2,
     "mode": ("averaged", "threads"),

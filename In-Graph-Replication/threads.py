@@ -16,7 +16,14 @@ import tensorflow.compat.v1 as tf
 from cost import Cost  # in this folder: measures this client's work
 
 # Flags and their defaults (--help lists them all). --steps: total updates by all replicas.
-DEFAULTS = {"workers": 2, "ps": 1, "steps": 1000, "learning_rate": 0.2, "mode": ("threads",)}
+DEFAULTS = {
+    "workers": 2,
+    "ps": 1,
+    "chief": 1,
+    "steps": 1000,
+    "learning_rate": 0.2,
+    "mode": ("threads",),
+}
 
 # 1. Who am I? Flags or TF_CONFIG give the addresses of all tasks.
 tf.disable_eager_execution()  # use graphs and sessions; the main README says why

@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from common.launch import screen
-from common.pictures import plots
+from common.pictures import curves
 from common.record import results
+from common.told.about import About
 
 
 class Report:
@@ -60,8 +61,8 @@ class Report:
         if problem.size:
             arrays = problem.named(cluster.w)
             results.write(self.where / "parameters.npz", lambda file: np.savez(file, **arrays))
-        plots.curves(self.where, found)
+        curves.draw(self.where, found)
         text = json.dumps(found, indent=2) + "\n"
         results.write(self.where / "summary.json", lambda file: file.write(text.encode()))
         shown = found["tasks"][: len(cluster.down) + LOGGED]
-        screen.table(found | {"tasks": shown}, self.where)
+        screen.table(found | {"tasks": shown}, self.where, About())

@@ -26,6 +26,7 @@ from common.flags import Flag
 from common.record import results
 from common.told import converters as to
 from common.told import mistakes
+from common.told.parser import Parser
 
 ZERO_UP = to.number(float, "0 or more", lambda value: value >= 0)
 # The collection's flags, without those that only real processes need.
@@ -50,10 +51,10 @@ FLAGS = {name: flag for name, flag in flags.EVERYWHERE.items() if name not in NE
 }  # fmt: skip
 
 
-def parser(scheme: str) -> flags.Parser:
+def parser(scheme: str) -> Parser:
     """The command line of a scheme, which adds flags of its own."""
     text = f"{__doc__}\nbash Many-Workers/run.sh [flags]"
-    return flags.parser(SCHEMES[scheme].defaults, text, known=FLAGS)
+    return flags.parser(SCHEMES[scheme].defaults, text, everywhere=FLAGS)
 
 
 def parsed(arguments: list[str]):
@@ -159,7 +160,7 @@ def main(arguments: list[str]) -> None:
     where, began = Path(options.results), time.monotonic()
     if there := sorted(path.name for path in where.glob("*")):
         fail(f"--results {where} already holds {there[0]}: use another folder")
-    if options.model != "none" and options.data in flags.DOWNLOADED:
+    if options.model != "none" and options.data in datasets.DOWNLOADED:
         datasets.reader(options.data).fetch(options)
     results.create(where)
     print(f"{options.workers} workers, {options.ps} ps, simulated in one process; "

@@ -21,6 +21,7 @@ import watch
 DEFAULTS = {
     "workers": 2,
     "ps": 2,
+    "chief": 1,
     "steps": 300,
     "batch_size": 128,
     "learning_rate": 0.1,

@@ -21,10 +21,11 @@ import host  # finds common/, and checks the packages
 import job_steps
 
 from common import fail, flags
-from common.flags import Parser
 from common.launch import launcher, prepare
 from common.record.results import now
+from common.record.words import counted
 from common.told import addresses, converters, example
+from common.told.parser import Parser
 
 PORT = converters.number(int, "a port, 1 to 65535", lambda value: 0 < value < 65536)
 
@@ -60,7 +61,7 @@ def complete(folder: Path, words: list[str]) -> tuple[list[str], list[str]]:
     elif "--workers" in parser.given and "--ps" not in parser.given and options.ps and spare > 0:
         words = [*words, "--ps", str(options.ps + spare)]
     if needed > len(nodes):
-        fail(f"this job has {len(nodes)} task{'s'[: len(nodes) != 1]}, and {folder.name} with "
+        fail(f"this job has {counted(len(nodes), 'task')}, and {folder.name} with "
              f"these flags needs {needed}: use sbatch --ntasks {needed}")  # fmt: skip
     return words if options.results else [*words, "--results", str(results(folder))], nodes
 

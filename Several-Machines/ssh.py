@@ -21,9 +21,9 @@ import connection
 import host as this
 
 from common import fail
-from common.flags import Parser
 from common.launch import launcher
 from common.told import converters, example
+from common.told.parser import Parser
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -19,6 +19,7 @@ from common.training.measure import now
 DEFAULTS = {
     "workers": 2,
     "ps": 1,
+    "chief": 1,
     "steps": 1000,
     "learning_rate": 0.2,
     "strategy": ("parameter_server", "multi_worker_mirrored", "mirrored", "central_storage"),

@@ -11,8 +11,10 @@ import os
 import sys
 from pathlib import Path
 
+from common import fail
 from common import flags as command_line
 from common.record import results
+from common.told import by_hand, example
 from common.told import converters as to
 
 # Keras takes a third of TensorFlow's import time. With this set, it loads on first use.
@@ -28,8 +30,11 @@ gc.freeze()
 gc.enable()
 atexit.register(gc.freeze)
 
-HOSTS = {"ps": ["localhost:2222"], "worker": ["localhost:2223", "localhost:2224"],
-         "chief": ["localhost:2225"]}  # fmt: skip
+HOSTS = {
+    "ps": ["localhost:2222"],
+    "worker": ["localhost:2223", "localhost:2224"],
+    "chief": ["localhost:2225"],
+}
 
 # gRPC would send even localhost traffic through a proxy, and then hang.
 for _name in ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy"):
@@ -67,14 +72,14 @@ class Task:
         folder = Path(sys.argv[0]).resolve().parent
         main = Path(sys.argv[0])
         if defaults is None:
-            from common.told.example import example_of, main_script
-
-            main = main_script(folder)
-            defaults, _ = example_of(main)
+            main = example.main_script(folder)
+            defaults, _ = example.example_of(main)
+        if job == "chief" and not defaults.get("chief"):
+            fail(f'DEFAULTS of {main} must say "chief": 1, since run.sh starts a chief only then')
         parser = command_line.parser(defaults, f"Runs one {job} of {folder.name}.", folder)
         parser.usage = f"{sys.argv[0]} [flags]"
         hosts = HOSTS | {"worker": HOSTS["worker"][: defaults.get("workers", 2)]}
-        if "chief" not in (job, main.stem):
+        if not defaults.get("chief"):
             del hosts["chief"]
         if defaults.get("ps", 1) is None:
             del hosts["ps"]
@@ -93,8 +98,6 @@ class Task:
         elif launched:
             task = cls(flags.job_name, flags.task_index, dict(zip(hosts, said)), flags)
         else:
-            from common.told import by_hand
-
             task = cls(*by_hand.find(job, hosts, flags), flags)
         if task.hosts:
             flags.workers, flags.ps = len(task.hosts["worker"]), len(task.hosts.get("ps", []))
@@ -103,8 +106,6 @@ class Task:
         flags.results = flags.results or f"{folder}/results/{results.now()}-{job}-{task.index}"
         flags.checkpoint_dir = flags.checkpoint_dir or str(Path(flags.results) / "checkpoints")
         if not launched:
-            from common.told import by_hand
-
             by_hand.check(task, defaults, parser, named)
         # All sessions of a process share the threads that the first one requests. That session may
         # be TensorFlow's own, which reads this setting. After any use of TensorFlow it is too late.

@@ -2,29 +2,17 @@
 
 import argparse
 import re
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 from common import fail
 from common.datasets import KNOWN
+from common.told import about, gpus
 from common.told import converters as to
+from common.told.parser import Parser
 
 DATASETS = tuple(KNOWN)
-DOWNLOADED = ("mnist", "fashion_mnist", "cifar10")
 MODELS = ("linear", "mlp", "cnn")
-
-
-class Parser(argparse.ArgumentParser):
-    def parse_args(self, args=None, namespace=None):
-        """Also stores in `given` which flags were given, with their dashes."""
-        words = sys.argv[1:] if args is None else args
-        self.given = {word.partition("=")[0] for word in words if word.startswith("--")}
-        return super().parse_args(args, namespace)
-
-    def error(self, message):
-        message = re.sub(r"^unrecognized arguments: ", "unknown argument ", message)
-        fail(re.sub(r"^argument (--\w+).*?: ", r"\1: ", message) + " (--help lists all flags)")
 
 
 class Flag(NamedTuple):
@@ -58,7 +46,8 @@ EVERYWHERE = {
     "link_mbit": Flag(to.POSITIVE, None, "M",
                       "limit the private network to M Mbit/s, like a link between machines"),
 }  # fmt: skip
-# Known flags that an example has only if its DEFAULTS name them.
+# Known flags that an example has only if its DEFAULTS name them. Several examples share them; what
+# only one example has is in its about.py.
 IF_NAMED = {
     "window": Flag(to.COUNT, 10, "T", "local steps between a pull and a push"),
     "moving_rate": Flag(to.ZERO_TO_ONE, None, "A", "alpha, elastic (default: 0.9 / workers)"),
@@ -67,8 +56,6 @@ IF_NAMED = {
     "learning_rates": Flag(to.listed(to.POSITIVE), None, "A,B,...",
                            "one per worker (default: learning_rate / workers)"),
     "threads": Flag(to.COUNT, None, "N", "one process with N threads, no ps (default: processes)"),
-    "memory_fraction": Flag(to.SHARE, None, "F",
-                            "share of a GPU's memory per process (default: all it needs)"),
 }  # fmt: skip
 
 
@@ -97,11 +84,13 @@ def _own(name: str, default) -> Flag:
     if isinstance(default, list) and default and all(type(x) in (int, float) for x in default):
         kind = float if float in map(type, default) else int
         return Flag(to.listed(number[kind]), default, "A,B,...", text)
-    fail(f'DEFAULTS["{name}"] is {default!r}: a flag gets its type from its default, so use '
-         "a number, a string, True, False, a list of numbers or a tuple of choices")  # fmt: skip
+    fail(
+        f'DEFAULTS["{name}"] is {default!r}: a flag gets its type from its default, so use '
+        "a number, a string, True, False, a list of numbers or a tuple of choices"
+    )
 
 
-def _checked(name: str, flag: Flag, default, folder: Path) -> Flag:
+def _checked(name: str, flag: Flag, default, folder: Path | None) -> Flag:
     """A known flag with an example's own default, which the flag must accept."""
     if isinstance(default, tuple):
         return Flag(to.choice(default), default[0], "NAME", ", ".join(default))
@@ -109,13 +98,11 @@ def _checked(name: str, flag: Flag, default, folder: Path) -> Flag:
         # The example's own network is its only one.
         flag = flag._replace(kind=to.choice((default,)), text="this example's own network")
     if name == "data" and (suffix := Path(str(default)).suffix):
-        default = str(folder / default)  # wherever the example is started from
+        default = str((folder or Path()) / default)  # wherever the example is started from
         if suffix != ".npz":  # the example reads such files itself
             text = f"a {suffix} file (default: {Path(default).name})"
             flag = flag._replace(kind=to.dataset((), suffix), metavar="PATH", text=text)
     if name == "workers" and default is None:
-        from common.told import gpus
-
         text = "replicas (default: one per GPU, or 2 without a GPU)"
         return flag._replace(default=gpus.count() or 2, text=text)
     if default is not None:
@@ -127,23 +114,39 @@ def _checked(name: str, flag: Flag, default, folder: Path) -> Flag:
 
 
 def parser(
-    defaults: dict, description: str = "", folder: Path = Path(), known: dict = EVERYWHERE
+    defaults: dict,
+    description: str = "",
+    folder: Path | None = None,
+    everywhere: dict[str, Flag] = EVERYWHERE,
 ) -> Parser:
     """Makes the parser for all flags of an example, with the example's own defaults.
 
     Args:
         defaults: an example's `DEFAULTS`. The name of a known flag sets its default; any other name
-            becomes a flag with the type of its default.
+            becomes a flag with the type of its default. `chief` is no flag.
         description: the text above the list of flags in `--help`.
-        folder: the example's folder; a file named by `data` in `DEFAULTS` is relative to it.
-        known: the flags that it has in any case.
+        folder: the example's folder, which may hold an `about.py`; a file named by `data` in
+            `DEFAULTS` is relative to it.
+        everywhere: the flags that it has in any case.
     """
-    flags = known | {name: flag for name, flag in IF_NAMED.items() if name in defaults}
+    defaults = {name: default for name, default in defaults.items() if name != "chief"}
+    known = everywhere | IF_NAMED
+    if folder:
+        known = known | about.read(folder).flags
+    flags = everywhere | {name: flag for name, flag in known.items() if name in defaults}
     for name, default in defaults.items():
-        known = flags.get(name)
-        flags[name] = _checked(name, known, default, folder) if known else _own(name, default)
-    p = Parser(description=description, allow_abbrev=False, usage="run.sh [flags]",
-               formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+        if name in known:
+            flags[name] = _checked(name, flags[name], default, folder)
+        else:
+            flags[name] = _own(name, default)
+    p = Parser(
+        description=description,
+        allow_abbrev=False,
+        usage="run.sh [flags]",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    none = {name for name, default in defaults.items() if default is None and name in everywhere}
+    p.unused = frozenset(f"--{name}" for name in none - {"workers"})
     p._negative_number_matcher = re.compile(r"-[\d.]+(e[+-]?\d+)?$", re.I)  # with exponents
     for name, (kind, default, metavar, text) in flags.items():
         if "(default: " not in text:

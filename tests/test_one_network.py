@@ -19,6 +19,7 @@ from machine import seconds
 from common.launch import screen
 from common.launch.folder import Folder
 from common.record import closing, results
+from common.told.about import About
 from common.training.events import Events
 
 FOLDER = "One-Network-per-Device"
@@ -255,7 +256,7 @@ def test_the_screen_shows_the_tasks_lines_and_the_progress_of_the_whole_run(
     monkeypatch.setattr(closing.atexit, "register", lambda at_end: None)  # not in this process
     options = argparse.Namespace(workers=1, steps=10, batch_size=32, plain=True, data="digits")
     options.results, options.checkpoint_dir = str(tmp_path), str(tmp_path / "checkpoints")
-    shown = screen.Screen(Folder(options, "One-Network-per-Device"), options, "1 worker")
+    shown = screen.Screen(Folder(options, "One-Network-per-Device"), options, "1 worker", About())
     events = Events(options, 0)
     events.note(25, 0.5, 0.001, total=50)
     log = tmp_path / "logs" / "worker-0.log"

@@ -5,9 +5,10 @@ import json
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from conftest import ROOT
 from matplotlib.colors import to_hex, to_rgba
 
-from common.pictures import palette, plots, timeline
+from common.pictures import curves, palette, plots, timeline
 from common.record import trace
 from common.teach import draw
 
@@ -106,9 +107,9 @@ def test_a_synchronous_pull_begins_at_the_update_that_it_waited_for(axes):
 
 
 def test_the_chief_has_a_lane_if_it_keeps_the_parameters(axes):
-    assert timeline.keeper({"tasks": [{"job": "chief"}, {"job": "worker"}]}) == "chief"
-    assert timeline.keeper({"tasks": [{"job": "chief"}, {"job": "ps"}]}) == "ps"
-    assert timeline.keeper({"tasks": [{"job": "worker"}]}) == ""
+    assert timeline.keeper_of({"tasks": [{"job": "chief"}, {"job": "worker"}]}) == "chief"
+    assert timeline.keeper_of({"tasks": [{"job": "chief"}, {"job": "ps"}]}) == "ps"
+    assert timeline.keeper_of({"tasks": [{"job": "worker"}]}) == ""
     timeline.draw(axes, EVENTS, trace.read_updates("nowhere", EVENTS), keeper="chief")
     assert axes.get_yticklabels()[0].get_text() == "chief"
 
@@ -116,7 +117,7 @@ def test_the_chief_has_a_lane_if_it_keeps_the_parameters(axes):
 def test_workers_that_share_a_step_have_lanes_of_their_own(axes, tmp_path):
     line = [["forward", 0, 0, 0.153, 0.154], ["forward", 1, 0, 0.155, 0.156]]
     (tmp_path / "clocks.jsonl").write_text(json.dumps(line) + "\n")
-    clocks = timeline.clocks(tmp_path)
+    clocks = curves.read(ROOT / "Model-Parallelism").computing(tmp_path)
     assert clocks == {0: [(0.153, 0.154)], 1: [(0.155, 0.156)]}
     timeline.draw(axes, [EVENTS[0], []], [], computing=clocks, cycles=20)
     assert [text.get_text() for text in axes.get_yticklabels()] == ["worker 0", "worker 1"]

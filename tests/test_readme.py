@@ -71,7 +71,10 @@ def test_every_picture_is_described(readme):
 @pytest.mark.parametrize("readme", READMES)
 def test_flags_exist(readme):
     scripts = [main_script(folder) for folder in EXAMPLES if folder != SIMULATED]
-    known = "".join(flags.parser(example_of(s)[0]).format_help() for s in scripts)
+    known = "".join(
+        flags.parser(example_of(script)[0], folder=script.parent).format_help()
+        for script in scripts
+    )
     known += refresh.parser().format_help() + "".join(
         simulate.parser(scheme).format_help() for scheme in SCHEMES
     )
@@ -110,8 +113,9 @@ def test_commands_can_be_typed():
         if match and match[1] == SIMULATED.name:
             simulate.parsed(match[2].split())
         elif match and match[1] != "tests" and "../" not in command:
-            defaults, _ = example_of(main_script(ROOT / match[1]))
-            flags.parser(defaults).parse_args(match[2].split())
+            script = main_script(ROOT / match[1])
+            parser = flags.parser(example_of(script)[0], folder=script.parent)
+            parser.parse_args(match[2].split())
 
 
 def test_quoted_output_matches_a_run(default_run):

@@ -10,6 +10,7 @@ import pytest
 from common.launch import screen
 from common.record import trace
 from common.record.summary import summarise
+from common.told.about import About
 
 
 def simulated(cycles, steps: int) -> list[list[dict]]:
@@ -117,7 +118,7 @@ def test_the_table_is_not_cut_in_a_pipe(tmp_path, monkeypatch, capsys):
         "tasks": tasks, "global_step": 100_000, "examples": 6_400_000, "seconds": 2.0,
         "examples_per_second": 3.2e6, "staleness": {"mean": 0.0, "max": 0},
         "bytes_per_step": None, "test_accuracy": 0.5,
-    }, tmp_path / "results")  # fmt: skip
+    }, tmp_path / "results", About())  # fmt: skip
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == ["task", "batches", "examples/s", "computing", "communicating", "waiting",
                         "exit", "dropped"]  # fmt: skip

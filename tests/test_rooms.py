@@ -1,10 +1,20 @@
-"""The rooms of common/: nothing climbs from a lower room to a higher one or goes in circles."""
+"""The rooms of common/: nothing climbs from a lower room to a higher one or goes in circles, what
+loads slowly is loaded late and nothing else, no module knows a single example, and `common.told`
+lists every convention."""
 
 import ast
 import graphlib
+import re
+import subprocess
+import sys
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, environment
+
+import common.told
+from common.flags import EVERYWHERE, IF_NAMED
+from common.pictures import curves
+from common.told import about, example
 
 COMMON = ROOT / "common"
 # Lowest first; "" are the modules beside the rooms, which worker scripts name.
@@ -70,3 +80,134 @@ def test_no_module_is_loaded_through_a_string(name):
     loads = [node for node in calls if ast.unparse(node.func).endswith("import_module")]
     literal = [ast.unparse(node) for node in loads if ast.unparse(node.args[0])[:1] in "'\""]
     assert not [call for call in literal if "common." in call]
+
+
+# What may be imported inside a function, and why.
+SLOW = {
+    "common.cluster": "TensorFlow: seconds",
+    "common.pictures.curves": "Matplotlib: half a second",
+    "common.launch.screen": "rich: a quarter of a second",
+    "numpy": "a tenth of a second, before the tasks start",
+    "rich": "a quarter of a second",
+}
+# The doctor says what is missing or too old: then it must still run itself.
+MAY_BE_MISSING = {
+    "common.commands.doctor": {"packaging.requirements", "psutil", "common.launch.network"}
+}
+
+
+def late_imports(name: str) -> list[ast.Import | ast.ImportFrom]:
+    """The imports inside functions."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    functions = [node for node in ast.walk(MODULES[name]) if isinstance(node, kinds)]
+    inner = [node for function in functions for node in ast.walk(function)]
+    return [node for node in inner if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_only_what_is_slow_is_imported_late_and_a_comment_says_so(name):
+    if name == "common.session" or room(name) == "training":
+        pytest.skip("not yet")
+    for node in late_imports(name):
+        names = [each.name for each in node.names]
+        if isinstance(node, ast.ImportFrom):
+            modules = {f"{node.module}.{each}" for each in names}
+            names = modules if modules <= MODULES.keys() else {node.module}
+        assert {*names} <= SLOW.keys() | MAY_BE_MISSING.get(name, set())
+        path = COMMON.parent.joinpath(*name.split("."))
+        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        lines = path.read_text(encoding="utf-8").splitlines()[node.lineno - 2 : node.lineno]
+        assert any("#" in line for line in lines), lines
+
+
+EXAMPLES = [path.parent for path in sorted(ROOT.glob("[!.]*/ps.py"))]
+
+
+def own_flags() -> dict[str, str]:
+    """The flags that only one example has -> its name."""
+    known = EVERYWHERE.keys() | IF_NAMED.keys() | {"chief"}
+    found: dict[str, set[str]] = {}
+    for folder in EXAMPLES:
+        for flag in example.example_of(example.main_script(folder))[0].keys() - known:
+            found.setdefault(flag, set()).add(folder.name)
+    return {flag: next(iter(names)) for flag, names in found.items() if len(names) == 1}
+
+
+# Files, and keys of events and summaries, that only one example writes.
+OWN = {
+    "trials.jsonl", "members.npz", "client.json", "clocks.jsonl", "transfers.json",
+    "trial", "return", "returns", "queued", "test_return",
+}  # fmt: skip
+
+
+def flags_read(tree: ast.Module) -> set[str]:
+    """`flags.NAME`, `options.NAME`, `getattr(flags, "NAME")`: every NAME."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and re.search(
+            "(flags|options)$", ast.unparse(node.value)
+        ):
+            found.add(node.attr)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr"):
+            found.add(ast.unparse(node.args[1]).strip("'"))
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_no_module_knows_a_single_example(name):
+    flags = own_flags()
+    assert {"log_frequency", "memory_fraction", "split"} <= flags.keys()
+    assert not flags_read(MODULES[name]) & flags.keys()
+    constants = [node for node in ast.walk(MODULES[name]) if isinstance(node, ast.Constant)]
+    assert not {node.value for node in constants} & OWN
+
+
+@pytest.mark.parametrize("folder", EXAMPLES, ids=lambda folder: folder.name)
+def test_what_an_example_says_about_itself_can_be_read(folder):
+    """Its flags are those of its `DEFAULTS`."""
+    defaults, _ = example.example_of(example.main_script(folder))
+    assert about.read(folder).flags.keys() <= defaults.keys()
+    curves.read(folder)
+
+
+def test_the_launcher_loads_nothing_slow_before_it_starts_the_tasks():
+    code = """
+import sys
+from pathlib import Path
+from common.launch import launcher
+from common.told import about
+for folder in map(Path, sys.argv[1:]):
+    about.read(folder)
+print(*{"tensorflow", "matplotlib", "rich", "numpy"} & sys.modules.keys())
+"""
+    command = [sys.executable, "-c", code, *map(str, EXAMPLES)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment())
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
+
+
+def test_an_example_that_says_nothing_is_an_error(tmp_path, capsys):
+    (tmp_path / "about.py").write_text("about = 3")
+    with pytest.raises(SystemExit) as ended:
+        about.read(tmp_path)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert re.fullmatch(r"error: .*about\.py must say ABOUT = About\(\.\.\.\): .+\n", said)
+
+
+def environment_variables() -> dict[str, str]:
+    """The environment variables that scripts read or set -> a file that does."""
+    found = {}
+    for path in [*COMMON.rglob("*.py"), *ROOT.glob("[A-Z]*/*.py")]:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if re.search(r"\benv\b|environ", line):
+                names = re.findall(r"""["']([A-Z][A-Z0-9_]{2,})["']""", line)
+                found |= dict.fromkeys(names, str(path.relative_to(ROOT)))
+    return found
+
+
+def test_the_page_of_conventions_lists_every_environment_variable():
+    found = environment_variables()
+    assert {"TASK_RESTARTS", "TF_CONFIG", "NO_CURVES", "DATA_DIR", "SLURM_JOB_ID"} <= found.keys()
+    listed = set(re.findall(r"\b[A-Z][A-Z0-9_]{2,}\b", common.told.__doc__))
+    missing = {name: path for name, path in found.items() if name not in listed}
+    assert not missing

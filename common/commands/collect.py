@@ -13,10 +13,11 @@ import shutil
 from pathlib import Path
 
 from common import fail
-from common.flags import Parser
 from common.launch import finish
 from common.record import results, trace
+from common.told.parser import Parser
 
+ROOT = Path(__file__).resolve().parents[2]
 JOBS = ("ps", "worker", "chief")
 # Flags that may differ between the tasks of a run.
 OWN = ("results", "checkpoint_dir", "plain", "data", "data_url", "timeout", "max_restarts")
@@ -32,8 +33,10 @@ def read_parts(folders: list[Path]) -> dict[tuple[str, int], tuple[Path, dict]]:
     for folder in dict.fromkeys(folders):
         paths = sorted(folder.glob("task-*.json"))
         if not paths:
-            fail(f"{folder} holds no part of a run (task-JOB-INDEX.json): name the results folders "
-                 "of tasks that you started by hand")  # fmt: skip
+            fail(
+                f"{folder} holds no part of a run (task-JOB-INDEX.json): name the results folders "
+                "of tasks that you started by hand"
+            )
         for path in paths:
             try:
                 part = json.loads(path.read_text())
@@ -42,15 +45,19 @@ def read_parts(folders: list[Path]) -> dict[tuple[str, int], tuple[Path, dict]]:
             except (OSError, ValueError, KeyError, TypeError) as error:
                 fail(f"{path} is not a valid task file ({error!r}): leave its folder out")
             if who in parts and parts[who][1] != part:
-                fail(f"{parts[who][0]} and {folder} both hold the part of {who[0]} {who[1]}: name "
-                     "the folders of only one run")  # fmt: skip
+                fail(
+                    f"{parts[who][0]} and {folder} both hold the part of {who[0]} {who[1]}: name "
+                    "the folders of only one run"
+                )
             for other_folder, other in parts.values():
                 *same, started, ended = whose
                 together = (other["ended"] or started) >= started
                 together &= (ended or other["started"]) >= other["started"]
                 if same != [other["scheme"], other["hosts"], _common(other)] or not together:
-                    fail(f"{other_folder} and {folder} hold parts of different runs: name the "
-                         "folders of only one run")  # fmt: skip
+                    fail(
+                        f"{other_folder} and {folder} hold parts of different runs: name the "
+                        "folders of only one run"
+                    )
             parts.setdefault(who, (folder, part))
     return parts
 
@@ -61,21 +68,21 @@ def _common(part: dict) -> dict:
 
 def main() -> None:
     """Runs the command; exits with a one-line error and code 2 on a bad argument or file."""
-    how = {
-        "prog": "python -m common.commands.collect",
-        "description": __doc__,
-        "allow_abbrev": False,
-    }
-    parser = Parser(**how, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(
+        prog="python -m common.commands.collect",
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("folders", nargs="+", metavar="FOLDER", help="a task's --results")
     folders = [Path(word).absolute() for word in parser.parse_args().folders]
     if len(folders) == 1 and not list(folders[0].glob("task-*.json")):
-        where, run = folders[0], _by_launcher(folders[0])
+        where, (scheme, *run) = folders[0], _by_launcher(folders[0])
     else:
-        where, run = _by_hand(read_parts(folders))
+        where, (scheme, *run) = _by_hand(read_parts(folders))
     if not trace.read_evaluations(where):
         fail(f"{where} has no evaluation yet: wait until its task has written one")
-    finish.write(where, *run)
+    finish.write(where, ROOT / Path(scheme).name, *run)
 
 
 def _by_launcher(folder: Path) -> tuple[str, dict, list[dict]]:
@@ -97,8 +104,10 @@ def _by_launcher(folder: Path) -> tuple[str, dict, list[dict]]:
         ]
         return launch["scheme"], launch["flags"], tasks
     except (OSError, ValueError, LookupError, TypeError):
-        fail(f"{folder} holds no part of a run (task-JOB-INDEX.json, or the launches.jsonl of "
-             "run.sh): name the results folders of a run")  # fmt: skip
+        fail(
+            f"{folder} holds no part of a run (task-JOB-INDEX.json, or the launches.jsonl of "
+            "run.sh): name the results folders of a run"
+        )
 
 
 def _by_hand(parts: dict) -> tuple[Path, tuple[str, dict, list[dict]]]:
@@ -116,7 +125,7 @@ def _by_hand(parts: dict) -> tuple[Path, tuple[str, dict, list[dict]]]:
             if folder != where and (folder / name).exists():
                 shutil.copy2(folder / name, where / name)
     everyone = [(job, k) for job in JOBS for k in range(len(hosts.get(job, [])))]
-    # Without hosts, the workers are threads or towers in one process.
+    # Without hosts, one process runs all workers.
     everyone = everyone or [("worker", k) for k in range(chief["flags"]["workers"])]
     tasks = []
     for job, k in everyone:

@@ -45,7 +45,7 @@ def python() -> str:
 
 def _tested(name: str):
     """The tested versions of a package: pyproject.toml's range, or else the pin."""
-    from packaging.requirements import Requirement
+    from packaging.requirements import Requirement  # late: the doctor says if it is missing
 
     project = ROOT / "pyproject.toml"  # missing if an example was copied elsewhere
     ranges = re.findall(rf'"({name}[<>=].*?)"', project.read_text()) if project.exists() else []
@@ -69,16 +69,20 @@ def packages(names: tuple[str, ...] = PACKAGES) -> str:
     return ", ".join(found)
 
 
+def _network():
+    from common.launch import network  # late: a Python that is too old cannot import it
+
+    return network
+
+
 def try_tensorflow() -> None:
     """Prints JSON for each thing that works; starts two servers, since one uses no network."""
-    from common.launch import network
-
-    private = network.choose("auto", lambda warning: None) == "private"
+    private = _network().choose("auto", lambda warning: None) == "private"
     from common.cluster import cores, tf  # late: it starts threads and unsets the proxies
 
     gpus = len(tf.config.list_physical_devices("GPU"))
     print(json.dumps({"cores": cores(), "gpus": gpus}), flush=True)
-    ps, worker = ([f"localhost:{port}"] for port in network.free_ports(2, private))
+    ps, worker = ([f"localhost:{port}"] for port in _network().free_ports(2, private))
     servers = [tf.train.Server({"ps": ps, "worker": worker}, job, 0) for job in ("ps", "worker")]
     with tf.Session(servers[1].target) as session, tf.device("/job:ps/task:0"):
         print(json.dumps({"answer": float(session.run(tf.constant(3.0) + 4.0))}), flush=True)
@@ -88,7 +92,7 @@ def try_tensorflow() -> None:
 @functools.lru_cache
 def _trial() -> dict:
     """What `try_tensorflow` prints in a separate process; `end` is how that process ended."""
-    command = [sys.executable, "-c", "from common.launch import doctor; doctor.try_tensorflow()"]
+    command = [sys.executable, "-c", "from common.commands import doctor; doctor.try_tensorflow()"]
     try:
         child = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60)
         said, noise, end = child.stdout, child.stderr.decode(), f"exit code {child.returncode}"
@@ -118,7 +122,7 @@ def server() -> str:
 
 def _holder(port: int) -> str:
     with contextlib.suppress(Exception):  # some systems tell only root, others tell nobody
-        import psutil
+        import psutil  # late: the doctor says if it is missing
 
         pids = {c.laddr.port: c.pid for c in psutil.net_connections("tcp") if c.status == "LISTEN"}
         return f"{psutil.Process(pids[port]).name()} (process {pids[port]})"
@@ -126,8 +130,6 @@ def _holder(port: int) -> str:
 
 
 def ports() -> str:
-    from common.launch import network
-
     for port in (2222, 2223, 2224):  # of a ps and two workers started by hand
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as TensorFlow does
@@ -136,7 +138,7 @@ def ports() -> str:
             except OSError:
                 cure = "stop it, or start tasks with other --ps_hosts and --worker_hosts"
                 raise Problem(f"{_holder(port)} uses port {port}", cure) from None
-    other = network.free_ports(1, private=False)[0]
+    other = _network().free_ports(1, private=False)[0]
     return f"ports 2222 to 2224 are free, and so are others ({other})"
 
 
@@ -146,10 +148,8 @@ def proxies() -> str:
 
 
 def isolation() -> str:
-    from common.launch import network
-
-    if not (why := network.can_be_private()):
-        slow = network.can_be_private(100)
+    if not (why := _network().can_be_private()):
+        slow = _network().can_be_private(100)
         link = f"does not work here ({slow})" if slow else "can slow it down"
         return f"runs get a private network, which nobody else can reach; --link_mbit {link}"
     cures = [
@@ -170,7 +170,7 @@ def disk() -> str:
 
 
 def memory() -> str:
-    import psutil
+    import psutil  # late: the doctor says if it is missing
 
     free = psutil.virtual_memory().available
     with contextlib.suppress(OSError, ValueError, AttributeError):  # without a limit, it says "max"

@@ -15,10 +15,10 @@ import sys
 from pathlib import Path
 
 from common import fail
-from common.flags import Parser
 from common.launch import launcher
 from common.told import converters as to
 from common.told import example
+from common.told.parser import Parser
 
 ROOT = Path(__file__).resolve().parents[2]
 TFJOB = {"ps": "PS", "worker": "Worker", "chief": "Chief"}
@@ -36,8 +36,10 @@ def _fits(pattern: str, wanted: str):
 
 
 # With the longest ending, such as -worker-99999, it is still the name of a host.
-NAME = _fits("[a-z]([-a-z0-9]{0,48}[a-z0-9])?", "at most 50 lower-case letters, digits and -, the "
-             "first one a letter, the last one not a -")  # fmt: skip
+NAME = _fits(
+    "[a-z]([-a-z0-9]{0,48}[a-z0-9])?",
+    "at most 50 lower-case letters, digits and -, the first one a letter, the last one not a -",
+)
 CLAIM = _fits(r"(?=.{1,253}$)[a-z0-9]+((\.|-+)[a-z0-9]+)*", "the name of a PersistentVolumeClaim")
 CPU = _fits(r"(?=.*[1-9])\d+(\.\d+)?m?", "a number of cores such as 2 or 500m")
 MEMORY = _fits(r"(?=.*[1-9])\d+(\.\d+)?([kMGT]|[KMGT]i)", "an amount such as 2Gi or 500M")
@@ -46,12 +48,12 @@ PORT = to.number(int, "a whole number from 1 to 65535", lambda value: 0 < value 
 
 def main() -> None:
     """Prints the manifests; exits with a one-line error and code 2 if a flag is wrong."""
-    how = {
-        "prog": "python -m common.commands.kubernetes",
-        "description": __doc__,
-        "allow_abbrev": False,
-    }
-    parser = Parser(**how, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(
+        prog="python -m common.commands.kubernetes",
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.usage = f"{parser.prog} EXAMPLE [flags]"
     for flag, kind, default, metavar, text in (
         ("--name", NAME, None, "NAME", "the run's name (default: the example's, in lower case)"),
@@ -73,8 +75,9 @@ def main() -> None:
         parser.error("name an example first, as in: python -m common.commands.kubernetes HogWild")
     for word in rest:
         if word.partition("=")[0] in ("--results", "--network", "--link_mbit"):
-            parser.error(f"{word}: every run writes to --claim and uses the cluster's network; "
-                         "leave it out")  # fmt: skip
+            parser.error(
+                f"{word}: every run writes to --claim and uses the cluster's network; leave it out"
+            )
     print(launcher.checked(rest, lambda *run: _manifests(own, *run)), end="")
 
 
@@ -89,8 +92,10 @@ def _manifests(own, folder: Path, script: Path, options, arguments: list[str]) -
     except argparse.ArgumentTypeError as error:
         fail(f"the name of the folder {error}: choose another one with --name")
     most = 2**31 - 1
-    values = vars(own) | {"timeout": min(most, math.ceil(options.timeout)),
-                          "max_restarts": min(most, options.max_restarts)}  # fmt: skip
+    values = vars(own) | {
+        "timeout": min(most, math.ceil(options.timeout)),
+        "max_restarts": min(most, options.max_restarts),
+    }
     if own.collect:
         values["command"] = _args(["-m", "common.commands.collect", f"/results/{own.name}"])
         return _filled("collect", values | {"pod": _filled("pod", values)})
@@ -100,8 +105,9 @@ def _manifests(own, folder: Path, script: Path, options, arguments: list[str]) -
         if data.parent.parent != ROOT:
             fail(f"--data {data}: move it to {folder}, since an image holds only the files there")
         arguments += ["--data", str(data.relative_to(ROOT))]
-    scripts = {job: tasks for job, tasks in example.scripts_of(folder, script, options).items()
-               if tasks}  # fmt: skip
+    scripts = {
+        job: tasks for job, tasks in example.scripts_of(folder, script, options).items() if tasks
+    }
     make = _tfjob if own.tfjob else _job
     return make(own, scripts, arguments, values, example.is_alone(script))
 

@@ -12,9 +12,9 @@ import re
 import signal
 
 from common import fail
-from common.flags import Parser
 from common.told.by_hand import check_free, warn
 from common.told.converters import WHOLE
+from common.told.parser import Parser
 
 
 def cluster_spec(text: str) -> dict[str, list[str]]:
@@ -55,8 +55,13 @@ def main() -> None:
         "--cluster_spec", type=cluster_spec, metavar="SPEC", required=True, help=text
     )
     parser.add_argument("--job_name", metavar="JOB", required=True, help="this server's job")
-    parser.add_argument("--task_index", type=WHOLE, metavar="K", default=0,
-                        help="this server's index within the job (default: 0)")  # fmt: skip
+    parser.add_argument(
+        "--task_index",
+        type=WHOLE,
+        metavar="K",
+        default=0,
+        help="this server's index within the job (default: 0)",
+    )
     flags = parser.parse_args()
     jobs, job, index = flags.cluster_spec, flags.job_name, flags.task_index
     if job not in jobs:

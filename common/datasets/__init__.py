@@ -22,6 +22,7 @@ KNOWN = {
     "cifar10": Description((32, 32, 3), 10, 50_000),
     "synthetic": Description((784,), 10, 60_000),
 }
+DOWNLOADED = ("mnist", "fashion_mnist", "cifar10")
 
 
 def reader(data: str):

@@ -178,7 +178,7 @@ def _open(address: str, had: int) -> http.client.HTTPResponse:
 def _progress(had: int, wanted: int | None, say) -> Iterator[Callable[[int], None]]:
     """Shows a progress bar on a terminal, and elsewhere a line every ten seconds."""
     if sys.stdout.isatty():
-        from rich import progress
+        from rich import progress  # late: most runs download nothing
 
         columns = (progress.BarColumn(), progress.DownloadColumn(),
                    progress.TransferSpeedColumn(), progress.TimeRemainingColumn())  # fmt: skip

@@ -13,7 +13,10 @@ signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the launcher has its own h
 try:
     from common.launch.launcher import main
 except ModuleNotFoundError as error:
-    print(f"error: PYTHON={sys.executable} lacks {error.name}: install the packages of "
-          "common/requirements.txt there, or unset PYTHON", file=sys.stderr)  # fmt: skip
+    print(
+        f"error: PYTHON={sys.executable} lacks {error.name}: install the packages of "
+        "common/requirements.txt there, or unset PYTHON",
+        file=sys.stderr,
+    )
     sys.exit(2)
 sys.exit(main(sys.argv[1:]))

@@ -36,12 +36,16 @@ class Folder:
         files = [path.name for path in self.path.glob("*") if not path.is_dir()]
         goes_on = any(checkpoints.glob("*.index")) and "launches.jsonl" in files
         if files and not goes_on:
-            fail(f"--results {self.path} already holds {min(files)}, but no run of run.sh with a "
-                 "checkpoint to continue from: use another folder")  # fmt: skip
+            fail(
+                f"--results {self.path} already holds {min(files)}, but no run of run.sh with a "
+                "checkpoint to continue from: use another folder"
+            )
         for launch in results.Tail(self.path / "launches.jsonl").read()[-1:] if goes_on else ():
             if launch["scheme"] != scheme:
-                fail(f"--results {self.path} already holds a run of {launch['scheme']}, not of "
-                     f"{scheme}: use another folder")  # fmt: skip
+                fail(
+                    f"--results {self.path} already holds a run of {launch['scheme']}, not of "
+                    f"{scheme}: use another folder"
+                )
         try:
             results.create(self.path / "logs")
             results.create(checkpoints, "--checkpoint_dir")

@@ -15,7 +15,8 @@ from common.launch.folder import Folder
 from common.launch.processes import Group, Process, describe_exit
 from common.record import results
 from common.record.results import now
-from common.told import addresses, example, mistakes
+from common.record.words import counted
+from common.told import about, addresses, example, mistakes
 
 
 class Stopped(BaseException):
@@ -82,7 +83,7 @@ class Run:
     """One run, from the start of its processes to the final table."""
 
     def __init__(self, folder: Path, script: Path, options, arguments: list[str], private: bool):
-        job, alone = example.job_of(script), example.is_alone(script)
+        client, alone = example.job_of(script), example.is_alone(script)
         self.replicas = options.workers if alone else 1  # in each worker process
         scripts = example.scripts_of(folder, script, options)
         hosts = self.addresses(scripts, private)
@@ -92,22 +93,27 @@ class Run:
         self.where = self.results.path
         self.meter = link.Meter(self.where, private)
         fixed = ["--results", options.results, "--checkpoint_dir", options.checkpoint_dir]
-        for name, listed in hosts.items():
-            fixed += [f"--{name}_hosts", ",".join(listed)] if listed and not alone else []
+        for job, listed in hosts.items():
+            if listed and not alone:
+                fixed += [f"--{job}_hosts", ",".join(listed)]
 
         def task(job: str, index: int, path: Path) -> Process:
             own = ["--job_name", job, "--task_index", str(index)]
             command = self.command(job, index, path, [*arguments, *fixed, *own])
             return Process(job, index, command, self.where / "logs" / f"{job}-{index}.log")
 
-        self.tasks = [task(name, i, path) for name, paths in scripts.items()
-                      for i, path in enumerate(paths)]  # fmt: skip
-        self.clients = [task for task in self.tasks if task.job == job]
-        what = {"threads": "thread", "towers": "tower"}.get(script.stem, "worker")
-        self.title = f"{options.workers} {what}{'s'[: options.workers > 1]}, {options.ps} ps"
-        self.title += ", 1 chief" * (job == "chief")
-        root, paths = str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")
-        paths = os.pathsep.join(filter(None, [root, paths]))
+        self.tasks = [
+            task(job, k, path) for job, paths in scripts.items() for k, path in enumerate(paths)
+        ]
+        self.clients = [task for task in self.tasks if task.job == client]
+        replica = "thread" if getattr(options, "threads", None) else "worker"
+        title = f"{counted(options.workers, replica)}, {options.ps} ps"
+        if client == "chief":
+            title += ", 1 chief"
+        self.about = about.read(folder)
+        self.title = self.about.title(options, title)
+        root, others = str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")
+        paths = os.pathsep.join(filter(None, [root, others]))
         self.env = os.environ | {"PYTHONPATH": paths, "PYTHONUNBUFFERED": "1"}
 
     def addresses(self, scripts: dict[str, list[Path]], private: bool) -> dict[str, list[str]]:
@@ -125,9 +131,9 @@ class Run:
             self.deadline = time.monotonic() + self.options.timeout
             for task in self.tasks:
                 self.group.start(task, self.env)
-            from common.launch import screen  # after the tasks, since it loads slowly
+            from common.launch import screen  # late: rich takes long; the tasks start first
 
-            with screen.Screen(self.results, self.options, self.title) as shown:
+            with screen.Screen(self.results, self.options, self.title, self.about) as shown:
                 try:
                     self._watch(shown)
                 finally:
@@ -152,8 +158,10 @@ class Run:
                 shown.update()
                 for task in self.tasks:
                     if task.exit_code is None and task.stands_still():
-                        shown.say(f"{task.name} has been suspended for 10 s: resume it "
-                                  f"with kill -CONT {task.popen.pid}")  # fmt: skip
+                        shown.say(
+                            f"{task.name} has been suspended for 10 s: resume it with "
+                            f"kill -CONT {task.popen.pid}"
+                        )
                 continue
             task.exit_code = code
             if code == 0 or (code < 0 and self.results.are_written()):
@@ -198,4 +206,4 @@ class Run:
             for t in self.tasks
             for i in (range(self.replicas) if t.job == "worker" and not t.index else [t.index])
         ]
-        finish.write(self.where, self.folder.name, vars(self.options), tasks)
+        finish.write(self.where, self.folder, vars(self.options), tasks)

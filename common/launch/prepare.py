@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 from common import datasets, fail
-from common.datasets import download
 from common.record import faults
 
 TASK = 0.2e9  # bytes of memory: the least that any task needs; most need up to 1 GB
@@ -41,16 +40,20 @@ def machine(flags) -> None:
         fail(gone)
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if 0 <= limit < RESERVED:
-        fail(f"a process may reserve only {limit / 1e9:.1f} GB of memory here, and TensorFlow "
-             f"needs {RESERVED / 1e9:.1f} GB: raise the limit with ulimit -v")  # fmt: skip
+        fail(
+            f"a process may reserve only {limit / 1e9:.1f} GB of memory here, and TensorFlow "
+            f"needs {RESERVED / 1e9:.1f} GB: raise the limit with ulimit -v"
+        )
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with contextlib.suppress(OSError, ValueError):  # no limit reads "max"
         there = min(there, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     needs = memory(flags)
     if needs > there:
-        fail(f"this run needs at least {needs / 1e9:,.0f} GB of memory, but this machine has "
-             f"{there / 1e9:,.0f} GB: lower --workers, --ps, --threads, --hidden, --batch_size "
-             "or --steps_per_execution, or use data with fewer classes")  # fmt: skip
+        fail(
+            f"this run needs at least {needs / 1e9:,.0f} GB of memory, but this machine has "
+            f"{there / 1e9:,.0f} GB: lower --workers, --ps, --threads, --hidden, --batch_size "
+            "or --steps_per_execution, or use data with fewer classes"
+        )
 
 
 def memory(flags) -> float:
@@ -77,7 +80,7 @@ def fetch(flags, say=print) -> None:
     Raises:
         SystemExit: with a one-line error, if that fails.
     """
-    if flags.data in download.SOURCES:
+    if flags.data in datasets.DOWNLOADED:
         datasets.reader(flags.data).fetch(flags, say)
 
 

@@ -47,9 +47,10 @@ class Process:
         if self.exit_code == 1 and starts:
             start = starts[-1]
             ends = [
-                i for i, text in enumerate(lines[start + 1 :], start + 1)
+                i
+                for i, text in enumerate(lines[start + 1 :], start + 1)
                 if text and not text.startswith((" ", "Traceback"))
-            ]  # fmt: skip
+            ]
             return "\n".join(lines[start : self._end(lines, ends[0] if ends else len(lines)) + 1])
         return "\n".join(lines[-count:])
 

@@ -10,14 +10,15 @@ from rich.table import Table
 from common import datasets
 from common.launch.folder import Folder
 from common.record import results, trace
-from common.told import gpus
+from common.record.words import counted
+from common.told.about import About
 
 
 class Screen:
     """Follows the events files while the tasks write them."""
 
-    def __init__(self, folder: Folder, options, title: str):
-        where = folder.path
+    def __init__(self, folder: Folder, options, title: str, about: About):
+        where, self._about = folder.path, about
         self._options, self._sizes = options, folder.sizes
         self._paths = [trace.events_file(where, k) for k in range(options.workers)]
         self._tails = [results.Tail(path, self._sizes.get(path, 0)) for path in self._paths]
@@ -26,8 +27,6 @@ class Screen:
         self._from = None
         self._printed = [0.0] * options.workers  # when each worker's last line was
         self._unprinted: dict[int, dict] = {}  # worker -> last event, if not printed yet
-        # With --log_frequency the scripts print their own lines.
-        self._own_lines = hasattr(options, "log_frequency")
         self._window = getattr(options, "window", 1)
         whole = not options.batch_size and datasets.is_known(options)
         self._size = datasets.describe(options).size if whole else 0
@@ -43,8 +42,6 @@ class Screen:
         self._bar = self._progress.add_task(
             "", total=options.steps, status="starting: importing TensorFlow takes a few seconds"
         )
-        if hasattr(options, "memory_fraction") and not gpus.count():
-            title += " (no GPU found: using the CPU)"
         self._say(f"{title}; logs and results in {results.shown(where)}")
 
     def __enter__(self) -> "Screen":
@@ -81,11 +78,11 @@ class Screen:
             total = event.get("total", total)  # if --steps is not the whole run's
             self._unprinted[worker] = event
         for worker, event in list(self._unprinted.items()):
-            if (event["time"] - self._printed[worker] >= 1 or last) and not self._own_lines:
+            if event["time"] - self._printed[worker] >= 1 or last:
                 self._printed[worker] = event["time"]
                 del self._unprinted[worker]
-                text = trace.line(worker, event["global_step"], event["loss"], event["staleness"])
-                self._say(text + (f"  return {event['return']:.0f}" if "return" in event else ""))
+                if text := self._about.line(worker, event):
+                    self._say(text)
         for path in sorted(self._logs.glob("*.log")):
             tail = self._said.setdefault(path, results.Lines(path, self._sizes.get(path, 0)))
             for text in tail.read():
@@ -100,29 +97,33 @@ class Screen:
             self._progress.update(self._bar, completed=self._step, total=total, status=status)
 
 
-def table(summary: dict, where: Path) -> None:
+def table(summary: dict, where: Path, about: About) -> None:
     """Prints the table and the run's last lines."""
     console = Console(highlight=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = 200  # a pipe has no width; do not cut lines
     columns = ["task", "batches", "examples/s", "computing", "communicating", "waiting", "exit"]
     drops = any("dropped" in task for task in summary["tasks"])
-    shown = Table(*columns, *["dropped"] * drops, box=None, pad_edge=False)
+    if drops:
+        columns.append("dropped")
+    shown = Table(*columns, box=None, pad_edge=False)
     for column in shown.columns[1:]:
         column.justify = "right"
     for task in summary["tasks"]:
         name = f"{task['job']} {task['index']}"
         ended = "?" if task["exit_code"] is None else str(task["exit_code"])
         if task["restarts"]:
-            ended += f" ({task['restarts']} restart{'s'[: task['restarts'] > 1]})"
+            ended += f" ({counted(task['restarts'], 'restart')})"
         if "computing" not in task:  # a server
             shown.add_row(name, "", "", "", "", "", ended)
             continue
         seconds = task["seconds"] or 1.0
         shares = [f"{task[k] / seconds:.0%}" for k in ("computing", "communicating", "waiting")]
         rate = f"{task['examples'] / seconds:,.0f}"
-        dropped = [str(task.get("dropped"))] * drops
-        shown.add_row(name, str(task["local_steps"]), rate, *shares, ended, *dropped)
+        row = [name, str(task["local_steps"]), rate, *shares, ended]
+        if drops:
+            row.append(str(task.get("dropped")))
+        shown.add_row(*row)
     console.print(shown)
     stale = summary["staleness"]
     console.print(
@@ -135,7 +136,5 @@ def table(summary: dict, where: Path) -> None:
         use = summary["link_use"]
         link = f", {use:.0%} of {summary['flags']['link_mbit']:g} Mbit/s" if use else ""
         console.print(f"network: {summary['bytes_per_step']:,.0f} bytes per step{link}")
-    last = f"test accuracy {summary['test_accuracy']:.2%}; " if "test_accuracy" in summary else ""
-    if "test_return" in summary:
-        last = last.replace(";", f" (return {summary['test_return']:.1f});")
-    console.print(f"{last}results in {results.shown(where)}", markup=False)
+    last = [about.tested(summary), f"results in {results.shown(where)}"]
+    console.print("; ".join(filter(None, last)), markup=False)

@@ -1,19 +1,13 @@
-"""Draws what a run measured, in one palette: `curves.png` and its panels.
+"""Draws what a run measured, in one palette: the panels of `curves.png`, except the timeline.
 
-Each panel answers one question; `timeline.py` draws the one at the bottom.
+Each panel answers one question.
 """
 
-import itertools
-from pathlib import Path
-
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.lines import Line2D
 
 from common.pictures import palette, timeline
-from common.record import results, trace
+from common.record import trace
 
 BELOW = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.25)}  # a legend there hides no curve
 
@@ -27,53 +21,9 @@ def smooth(values, width: int | np.ndarray) -> np.ndarray:
     return (sums[ends] - sums[starts]) / (ends - starts)
 
 
-def curves(folder: Path, summary: dict) -> None:
-    """Draws `curves.png`: loss (or return) and accuracy over updates, with the time marked;
-    staleness, or what else kept the workers apart; a timeline."""
-    events = trace.read_events(folder, summary["workers"])
-    evaluations = trace.read_evaluations(folder)
-    updates = trace.read_updates(folder, events)
-    with plt.style.context(palette.STYLE):
-        keeper, clocks = timeline.keeper(summary), timeline.clocks(folder)
-        lanes = timeline.height(events, keeper, clocks)
-        figure = plt.figure(figsize=(10, 3.4 + lanes), layout="constrained")
-        top, bottom = figure.add_gridspec(2, 1, height_ratios=[3.2, lanes])
-        panels = min(3, 1 + len(evaluations))  # one evaluation, at the end, makes no curve
-        *first, last = map(figure.add_subplot, top.subgridspec(1, panels))
-        if first:
-            learning(first[0], events)
-        if first[1:]:
-            accuracy(first[1], events, evaluations)
-        apart(last, summary, events, clocks)
-        if several_networks(events):
-            timeline.trials(figure.add_subplot(bottom), events)
-        else:
-            timeline.draw(figure.add_subplot(bottom), events, updates, 0, keeper, clocks)
-        figure.suptitle(title(summary), fontweight="bold")
-        figure.get_layout_engine().execute(figure)  # a second layout knows the ticks
-        results.write(folder / "curves.png", lambda file: figure.savefig(file, format="png"))
-        plt.close(figure)
-
-
-def several_networks(events: list[list[dict]]) -> bool:
-    """Whether the workers train several networks, one after the other."""
-    return any("trial" in e for mine in events for e in mine[:1])
-
-
-def title(summary: dict) -> str:
-    workers, updates = summary["workers"], f"{summary['global_step']:,} updates"
-    text = f"{summary['scheme']}: {workers:,} worker{'s'[: workers > 1]}, {updates}"
-    if "test_return" in summary:  # reinforcement learning
-        text += f", test return {summary['test_return']:.0f}"
-    elif "test_accuracy" in summary:
-        data = Path(str(summary["flags"]["data"])).name
-        text += f", {summary['test_accuracy']:.1%} test accuracy on {data}"
-    return text
-
-
-def apart(axes, summary: dict, events: list[list[dict]], clocks: dict | None = None) -> None:
+def apart(axes, summary: dict, events: list[list[dict]], computing: dict | None = None) -> None:
     """How stale the updates are; if none is stale, whose gradients came too late; if none did,
-    where the time goes. The start of the run is left out."""
+    where the time goes. The start of the run is left out. `computing`: as for `timeline.draw`."""
     tasks = [task for task in summary["tasks"] if task["job"] == "worker"]
     steady = trace.steady(events)
     measured = trace.staleness(steady)
@@ -83,7 +33,7 @@ def apart(axes, summary: dict, events: list[list[dict]], clocks: dict | None = N
     elif any(task.get("dropped") for task in tasks):
         contributions(axes, summary["tasks"])
     else:
-        shares(axes, steady, clocks or {})
+        shares(axes, steady, computing or {})
 
 
 def _seconds(axes, events: list[list[dict]]) -> None:
@@ -100,8 +50,16 @@ def _seconds(axes, events: list[list[dict]]) -> None:
     for at in np.arange(unit, last, unit):
         x = np.interp(at, times, steps)
         axes.axvline(x, color=palette.SECONDS, lw=0.8, ls=(0, (4, 3)), zorder=1)
-        axes.text(x, 1.0, f"{at:g} s", transform=axes.get_xaxis_transform(), ha="center",
-                  va="bottom", fontsize=7.5, color="#5b6470")  # fmt: skip
+        axes.text(
+            x,
+            1.0,
+            f"{at:g} s",
+            transform=axes.get_xaxis_transform(),
+            ha="center",
+            va="bottom",
+            fontsize=7.5,
+            color="#5b6470",
+        )
     axes.set_title(axes.get_title(loc="left"), pad=15)
 
 
@@ -111,38 +69,40 @@ def _curve(axes, x: list, y: list, **style) -> None:
     axes.plot(x, y, "o" if few else "-", ms=5, **style)
 
 
-def learning(axes, events: list[list[dict]], time: bool = True, log: bool = False) -> None:
+def learning(
+    axes, events: list[list[dict]], time: bool = True, log: bool = False, what: str = "loss"
+) -> None:
     """Draws each worker's training loss over updates: the mean over the last fiftieth of its steps;
     with `log`, for a logarithmic axis, over the last tenth of those so far.
 
-    If events have a `return`, as in reinforcement learning, draws it in place of the loss. If the
-    workers train several networks, draws a curve for each, over seconds.
+    `what`: the key of an event that is drawn; `time`: whether round numbers of seconds are marked.
     """
-    several = several_networks(events)
-    began = min((trace.began(e) for mine in events for e in mine[:1]), default=0)
-    what = "return" if any("return" in e for mine in events for e in mine[:1]) else "loss"
     for worker, mine in enumerate(events):
         if mine:
-            colour = palette.worker(worker)
-            axes.plot([], [], color=colour, label=f"worker {worker}")
-            for _, some in itertools.groupby(mine, lambda e: e.get("trial")):
-                part = list(some)
-                width = 1 + np.arange(len(part)) // 10 if log else max(1, len(mine) // 50)
-                values = smooth([e[what] for e in part], width)
-                # Where curves coincide, the wider ones below remain visible.
-                wide = 3 - 1.6 * worker / max(1, len(events) - 1)
-                at = [e["time"] - began if several else e["global_step"] for e in part]
-                _curve(axes, at, values, color=colour, lw=wide)
-    axes.set(title="Does it learn?" + " A curve for each network" * several,
-             xlabel="seconds" if several else "updates",
-             ylabel=f"training {what}, moving mean")  # fmt: skip
+            width = 1 + np.arange(len(mine)) // 10 if log else max(1, len(mine) // 50)
+            values = smooth([e[what] for e in mine], width)
+            worker_curve(axes, worker, len(events), [e["global_step"] for e in mine], values)
+    axes.set(title="Does it learn?", xlabel="updates", ylabel=f"training {what}, moving mean")
+    frame(axes, events)
+    if time:
+        _seconds(axes, events)
+
+
+def worker_curve(axes, worker: int, workers: int, x: list, y: np.ndarray) -> None:
+    """Draws a curve in the colour of a worker, one of `workers`. Where curves coincide, the wider
+    ones below remain visible."""
+    _curve(axes, x, y, color=palette.worker(worker), lw=3 - 1.6 * worker / max(1, workers - 1))
+
+
+def frame(axes, events: list[list[dict]]) -> None:
+    """What is around the curves of workers: the axes, and which worker has which colour."""
     axes.locator_params(axis="x", nbins=5)
     axes.set_ylim(bottom=0)
-    if time and not several:
-        _seconds(axes, events)
-    if sum(map(bool, events)) > 1:
-        columns = 4 if sum(map(bool, events)) < 5 else 3  # as wide as the panel
-        axes.legend(**BELOW, ncols=columns, columnspacing=1, handlelength=1.2)
+    there = [worker for worker, mine in enumerate(events) if mine]
+    if len(there) > 1:
+        handles = [Line2D([], [], color=palette.worker(k), label=f"worker {k}") for k in there]
+        columns = 4 if len(there) < 5 else 3  # as wide as the panel
+        axes.legend(handles=handles, **BELOW, ncols=columns, columnspacing=1, handlelength=1.2)
 
 
 def accuracy(axes, events: list[list[dict]], evaluations: list[dict], time: bool = True) -> None:
@@ -150,8 +110,13 @@ def accuracy(axes, events: list[list[dict]], evaluations: list[dict], time: bool
     x = [e["global_step"] for e in evaluations]
     _curve(axes, x, [100 * e["test_accuracy"] for e in evaluations], color=palette.INK)
     last = max([*x, *(mine[-1]["global_step"] for mine in events if mine), 1])
-    axes.set(title="Does it generalise?", xlabel="updates", ylabel="test accuracy", ylim=(0, 102),
-             xlim=(-0.04 * last, 1.04 * last))  # fmt: skip
+    axes.set(
+        title="Does it generalise?",
+        xlabel="updates",
+        ylabel="test accuracy",
+        ylim=(0, 102),
+        xlim=(-0.04 * last, 1.04 * last),
+    )
     axes.yaxis.set_major_formatter("{x:.0f}%")
     axes.locator_params(axis="x", nbins=5)
     if time:
@@ -163,8 +128,9 @@ def losses(axes, events: list[list[dict]], unit: str, colour: str, label: str) -
     batches = max(mine[0]["local_step"] for mine in events if mine)  # per update
     every = sorted((e for mine in events for e in mine), key=lambda e: e["time"])
     started = min((trace.began(e) for e in every), default=0)
-    at = [e["time"] - started if unit == "seconds" else batches * (i + 1)
-          for i, e in enumerate(every)]  # fmt: skip
+    at = [
+        e["time"] - started if unit == "seconds" else batches * (i + 1) for i, e in enumerate(every)
+    ]
     values = smooth([e["loss"] for e in every], max(1, len(every) // 40))
     axes.plot(at, values, color=colour, label=label)
     name = "time" if unit == "seconds" else f"mini-{unit}"
@@ -187,15 +153,18 @@ def staleness(axes, measured: dict) -> None:
     axes.set_xlim(-0.6, width + 0.6)
     axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     axes.yaxis.set_major_formatter("{x:.0f}%")
-    axes.set(title="How stale are the updates?", xlabel="updates by others, pull to push",
-             ylabel="share of the updates")  # fmt: skip
+    axes.set(
+        title="How stale are the updates?",
+        xlabel="updates by others, pull to push",
+        ylabel="share of the updates",
+    )
 
 
-def shares(axes, events: list[list[dict]], clocks: dict) -> None:
+def shares(axes, events: list[list[dict]], computing: dict) -> None:
     """Draws where each worker's time goes: pull, compute, push, wait."""
-    rows = timeline.lanes(events, clocks)
+    rows = timeline.lanes(events, computing)
     left = np.zeros(len(rows))
-    parts = [timeline.shares(events[k], clocks.get(k, ())) for k in rows]
+    parts = [timeline.shares(events[k], computing.get(k, ())) for k in rows]
     for name, colour in palette.PHASES.items():
         values = np.array([100 * each[name] for each in parts])
         if values.any():
@@ -205,8 +174,9 @@ def shares(axes, events: list[list[dict]], clocks: dict) -> None:
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.xaxis.set_major_formatter("{x:.0f}%")
     axes.grid(False, axis="y")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=4, columnspacing=1,
-                handlelength=1)  # fmt: skip
+    axes.legend(
+        loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=4, columnspacing=1, handlelength=1
+    )
     axes.set(title="Where does the time go?", xlim=(0, 100))
 
 

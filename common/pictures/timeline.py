@@ -1,16 +1,14 @@
 """Draws who does what, when: a lane for the ps and one for each worker."""
 
-import itertools
-from collections import defaultdict
-from collections.abc import Collection
-from pathlib import Path
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.legend_handler import HandlerTuple
 from matplotlib.patches import Patch
 
 from common.pictures import palette
-from common.record import results, trace
+from common.record import trace
 
 ARROWS = 16  # more would hide the lanes
 
@@ -25,19 +23,10 @@ def lanes(events: list[list[dict]], computing: Collection[int]) -> list[int]:
     return [k for k, mine in enumerate(events) if mine or k in computing]
 
 
-def keeper(summary: dict) -> str:
-    """The task that keeps the parameters: `ps`, or a `chief` without one, as in Actor-Learner."""
+def keeper_of(summary: dict) -> str:
+    """The task that keeps the parameters: `ps`, or, without one, the `chief`."""
     jobs = {task["job"] for task in summary["tasks"]}
     return next((job for job in ("ps", "chief") if job in jobs), "")
-
-
-def clocks(folder: Path) -> dict[int, list[tuple[float, float]]]:
-    """When each worker computed, if the workers share each step (`clocks.jsonl`)."""
-    found = defaultdict(list)
-    for step in results.Tail(folder / "clocks.jsonl").read():
-        for _, worker, _, begin, end in step:
-            found[worker].append((begin, end))
-    return found
 
 
 def stretch(events: list[dict], cycles: int) -> tuple[float, float]:
@@ -54,8 +43,8 @@ def stretch(events: list[dict], cycles: int) -> tuple[float, float]:
 
 
 def shares(events: list[dict], computing: list[tuple[float, float]] = ()) -> dict[str, float]:
-    """The share of a worker's time in each phase, from its first step to its last. `computing`: see
-    `clocks`; a worker may have nothing else."""
+    """The share of a worker's time in each phase, from its first step to its last. `computing`: as
+    for `draw`, of this worker, which may have nothing else."""
     begin = trace.began(events[0]) if events else computing[0][0]
     whole = (events[-1]["time"] if events else computing[-1][1]) - begin
     parts = {name: sum(e[name] for e in events) for name in ("pull", "compute", "push")}
@@ -82,7 +71,8 @@ def draw(
         updates: `time` and `workers` of each; see `trace.read_updates`.
         cycles: steps of the first worker that fit in; default: so that the arrows stay few.
         keeper: the task that makes the updates; "": there is none, and no lane for it.
-        computing: see `clocks`; without the waits for others that the events contain.
+        computing: worker -> (begin, end) of each stretch in which it computed, in seconds since
+            1970, where the events do not tell: theirs contains waits for others.
 
     Returns:
         The unit of the axis.
@@ -91,91 +81,130 @@ def draw(
     rows = lanes(events, computing)
     if not any(events):
         return ""
-    names = [keeper] if keeper and updates else []  # no updates: nobody asked for its clock
-    first = len(names)
-    origin, length = stretch(next(filter(None, events)), cycles or max(2, round(8 / len(rows))))
-    scale, unit = (1, "seconds") if length > 2 else (1e3, "milliseconds")
-    within = [u for u in updates if 0 <= u["time"] - origin <= length]
-    made = {u["number"]: u["time"] for u in updates}
-    arrows = first and sum(len(u["workers"]) for u in within) <= ARROWS
-    for row, worker in enumerate(rows, first):
-        axes.barh(row, scale * length, left=0, height=0.5, color=palette.WAIT)
-        for e in events[worker]:
-            at = trace.began(e) - origin
-            if not -length < at < length:
-                continue
-            axes.plot([scale * at] * 2, [row - 0.32, row + 0.32], color=palette.INK, lw=1)
-            for name in ("pull", "compute", "push"):
-                if name != "compute" or worker not in computing:
-                    axes.barh(row, scale * e[name], left=scale * at, height=0.5,
-                              color=palette.PHASES[name])  # fmt: skip
-                at += e[name]
-            if arrows and e["pull"]:
-                # A synchronous worker reads once the update is made that it has waited for.
-                known = e.get("out") is not None
-                after = max(trace.began(e), made.get(e["pulled_at"], 0))
-                read = e["counted"] - e["out"] if known else after
-                got = trace.began(e) + e["pull"]
-                start, end = (read - origin, 0.1), (got - origin, row - 0.25)
-                if start[0] >= 0 and end[0] <= length:
-                    _arrow(axes, scale, start, end, palette.PULL)
+    start, length = stretch(next(filter(None, events)), cycles or max(2, round(8 / len(rows))))
+    shown = Shown(start, length)
+    keepers = [keeper] if keeper and updates else []  # no updates: nobody asked for its clock
+    lane = {worker: row for row, worker in enumerate(rows, len(keepers))}
+    within = [update for update in updates if shown.has(update["time"])]
+    arrows = bool(keepers) and sum(len(update["workers"]) for update in within) <= ARROWS
+    made = {update["number"]: update["time"] for update in updates}
+    for worker in rows:
+        axes.barh(lane[worker], shown.width(length), left=0, height=0.5, color=palette.WAIT)
+        for event in events[worker]:
+            if shown.touches(trace.began(event)):
+                _step(axes, shown, lane[worker], event, worker in computing)
+                if arrows and event["pull"]:
+                    _pull(axes, shown, lane[worker], event, made)
         for begin, end in computing.get(worker, ()):
-            if -length < begin - origin < length:
-                axes.barh(row, scale * (end - begin), left=scale * (begin - origin), height=0.5,
-                          color=palette.COMPUTE)  # fmt: skip
-    if first:
-        axes.barh(0, scale * length, left=0, height=0.16, color=palette.PS, alpha=0.35)
-    for update in within if first else ():
-        at, share = update["time"] - origin, 0.56 / max(1, len(update["workers"]))
-        for k, worker in enumerate(update["workers"]):
-            low = -0.28 + k * share
-            axes.plot([scale * at] * 2, [low, low + share], color=palette.worker(worker), lw=3.5,
-                      solid_capstyle="butt", zorder=4)  # fmt: skip
-            mine = next((e for e in events[worker] if e["global_step"] == update["number"]), None)
-            sent = mine and trace.began(mine) + mine["pull"] + mine["compute"] - origin
-            if arrows and mine and sent >= 0:
-                # An elastic push does not wait for the local steps: it may arrive before they end.
-                start = (min(sent, at), rows.index(worker) + first - 0.25)
-                _arrow(axes, scale, start, (at, 0.28), palette.PUSH)
-    _label(axes, rows, names, scale * length)
+            if shown.touches(begin):
+                _bar(axes, shown, lane[worker], begin, end - begin, palette.COMPUTE)
+    if keepers:
+        lane_of_keeper = {"height": 0.16, "color": palette.PS, "alpha": 0.35}
+        axes.barh(0, shown.width(length), left=0, **lane_of_keeper)
+        for update in within:
+            _update(axes, shown, update)
+            if arrows:
+                _pushes(axes, shown, lane, update, events)
+    name_lanes(axes, rows, keepers)
+    axes.set_xlim(0, shown.width(length))
     where = "A few steps in the middle of the run"
     if len(rows) < len(events):
         where = f"A few steps and updates of {len(rows)} of the {len(events)} workers"
-    axes.set_title(f"Who does what, when? {where}, in {unit}")
+    axes.set_title(f"Who does what, when? {where}, in {shown.unit}")
     never = {name for name in ("pull", "push") if not any(e[name] for k in rows for e in events[k])}
-    _legend(axes, "".join(names), rows, arrows, never)
-    return unit
+    _legend(axes, "".join(keepers), rows, arrows, never)
+    return shown.unit
 
 
-def trials(axes, events: list[list[dict]]) -> None:
-    """Draws which worker trained which network, and when, if workers train several."""
-    begin = min(trace.began(e) for mine in events for e in mine[:1])
-    rows = lanes(events, ())
-    for row, worker in enumerate(rows):
-        axes.barh(row, events[worker][-1]["time"] - begin, height=0.5, color=palette.WAIT)
-        for trial, group in itertools.groupby(events[worker], lambda e: e["trial"]):
-            mine = list(group)
-            start, end = trace.began(mine[0]) - begin, mine[-1]["time"] - begin
-            axes.barh(row, end - start, left=start, height=0.5, color=palette.worker(worker))
-            axes.text((start + end) / 2, row, trial, ha="center", va="center", color="white")
-    _label(axes, rows, [], max(mine[-1]["time"] for mine in events if mine) - begin)
-    axes.set(title="Who trained which network, when? (grey: between two networks)",
-             xlabel="seconds")  # fmt: skip
+class Shown(NamedTuple):
+    """The part of a run that a timeline shows."""
+
+    start: float  # in seconds since 1970
+    length: float  # in seconds
+
+    @property
+    def unit(self) -> str:
+        return "seconds" if self.length > 2 else "milliseconds"
+
+    def width(self, seconds: float) -> float:
+        """So many seconds, in the unit of the axis."""
+        return seconds if self.unit == "seconds" else 1e3 * seconds
+
+    def x(self, time: float) -> float:
+        """Where a time stands on the axis."""
+        return self.width(time - self.start)
+
+    def has(self, time: float) -> bool:
+        return 0 <= time - self.start <= self.length
+
+    def touches(self, begin: float) -> bool:
+        """Whether something that begins then may be seen: it takes less than the whole length."""
+        return -self.length < begin - self.start < self.length
 
 
-def _arrow(axes, scale: float, start: tuple, end: tuple, colour: str) -> None:
-    axes.annotate("", (scale * end[0], end[1]), (scale * start[0], start[1]), zorder=3,
-                  arrowprops={"arrowstyle": "-|>,head_width=0.15,head_length=0.3", "color": colour,
-                              "lw": 1, "shrinkA": 0, "shrinkB": 0})  # fmt: skip
+def _bar(axes, shown: Shown, row: int, begin: float, seconds: float, colour: str) -> None:
+    axes.barh(row, shown.width(seconds), left=shown.x(begin), height=0.5, color=colour)
 
 
-def _label(axes, rows: list[int], names: list[str], length: float) -> None:
-    colours = [palette.PS] * len(names) + [palette.worker(k) for k in rows]
-    names = names + [f"worker {k}" for k in rows]
+def _step(axes, shown: Shown, row: int, event: dict, computed_elsewhere: bool) -> None:
+    """Draws a step: a line where it begins, then its phases. With `computed_elsewhere`, the picture
+    has better measurements of when the worker computed."""
+    at = trace.began(event)
+    axes.plot([shown.x(at)] * 2, [row - 0.32, row + 0.32], color=palette.INK, lw=1)
+    for name in ("pull", "compute", "push"):
+        if name != "compute" or not computed_elsewhere:
+            _bar(axes, shown, row, at, event[name], palette.PHASES[name])
+        at += event[name]
+
+
+def _pull(axes, shown: Shown, row: int, event: dict, made: dict[int, float]) -> None:
+    """Draws an arrow from the read on the ps to the worker. `made`: when each update was made."""
+    if event.get("out") is not None:
+        read = event["counted"] - event["out"]
+    else:  # a synchronous worker reads once the update is made that it has waited for
+        read = max(trace.began(event), made.get(event["pulled_at"], 0))
+    got = trace.began(event) + event["pull"]
+    if read >= shown.start and got - shown.start <= shown.length:
+        _arrow(axes, (shown.x(read), 0.1), (shown.x(got), row - 0.25), palette.PULL)
+
+
+def _update(axes, shown: Shown, update: dict) -> None:
+    """Draws a mark on the lane of the ps, with a part for each worker."""
+    height = 0.56 / max(1, len(update["workers"]))
+    for k, worker in enumerate(update["workers"]):
+        low = -0.28 + k * height
+        style = {"lw": 3.5, "solid_capstyle": "butt", "zorder": 4}
+        at = [shown.x(update["time"])] * 2
+        axes.plot(at, [low, low + height], color=palette.worker(worker), **style)
+
+
+def _pushes(
+    axes, shown: Shown, lane: dict[int, int], update: dict, events: list[list[dict]]
+) -> None:
+    """Draws an arrow from each worker to the update that contains its push."""
+    for worker in update["workers"]:
+        mine = next((e for e in events[worker] if e["global_step"] == update["number"]), None)
+        if mine:
+            sent = trace.began(mine) + mine["pull"] + mine["compute"]
+            if sent >= shown.start:
+                # An elastic push does not wait for the local steps: it may arrive before they end.
+                start = shown.x(min(sent, update["time"])), lane[worker] - 0.25
+                _arrow(axes, start, (shown.x(update["time"]), 0.28), palette.PUSH)
+
+
+def _arrow(axes, start: tuple[float, float], end: tuple[float, float], colour: str) -> None:
+    style = {"arrowstyle": "-|>,head_width=0.15,head_length=0.3", "color": colour, "lw": 1}
+    axes.annotate("", end, start, zorder=3, arrowprops=style | {"shrinkA": 0, "shrinkB": 0})
+
+
+def name_lanes(axes, rows: list[int], keepers: Sequence[str] = ()) -> None:
+    """Names the lanes, from above: those of `keepers`, then those of the workers `rows`."""
+    names = [*keepers, *(f"worker {k}" for k in rows)]
+    colours = [palette.PS for _ in keepers] + [palette.worker(k) for k in rows]
     axes.set_yticks(range(len(names)), names)
     for text, colour in zip(axes.get_yticklabels(), colours):
         text.set(color=colour, fontweight="bold")
-    axes.set(xlim=(0, length), ylim=(len(names) - 0.5, -0.55))
+    axes.set_ylim(len(names) - 0.5, -0.55)
     axes.grid(False, axis="y")
 
 
@@ -196,9 +225,16 @@ def _legend(axes, keeper: str, workers: list[int], arrows: bool, never: set[str]
         entries[f"from {keeper}"] = mark(palette.PULL, r"$\rightarrow$", ms=12)
         entries[f"to {keeper}"] = mark(palette.PUSH, r"$\rightarrow$", ms=12)
     count = len(axes.get_yticks())
-    axes.legend(entries.values(), entries, handler_map={tuple: HandlerTuple(None)}, ncols=8,
-                loc="upper left", bbox_to_anchor=(0, -0.4 / count), columnspacing=1.2,
-                handlelength=1.2)  # fmt: skip
+    axes.legend(
+        entries.values(),
+        entries,
+        handler_map={tuple: HandlerTuple(None)},
+        ncols=8,
+        loc="upper left",
+        bbox_to_anchor=(0, -0.4 / count),
+        columnspacing=1.2,
+        handlelength=1.2,
+    )
 
 
 def describe(events: list[list[dict]], computing: dict | None = None, keeper: str = "ps") -> str:

@@ -4,17 +4,14 @@ Every picture has a text that describes it, for readers who cannot see it.
 """
 
 import io
-from typing import TYPE_CHECKING
 
 import matplotlib.pyplot as plt
 import numpy as np
 from IPython.display import display
 
-from common.pictures import palette, plots
+from common.pictures import curves, palette, plots
 from common.pictures import timeline as lanes
-
-if TYPE_CHECKING:
-    from common.teach.notebook import Run
+from common.teach.running import Run
 
 
 def png(figure) -> bytes:
@@ -33,11 +30,14 @@ def picture(alt: str) -> None:
     display(data, metadata={"image/png": {"alt": alt}}, raw=True)
 
 
-def learning(run: "Run", log: bool = False) -> None:
+def learning(run: Run, log: bool = False) -> None:
     """Does it learn? Draws loss and test accuracy over updates, with the time marked; or with
     `log`, for a run that learns fast, on a logarithmic axis."""
     _, axes = plt.subplots(1, 2, figsize=(9, 2.8), layout="constrained")
-    plots.learning(axes[0], run.events, time=not log, log=log)
+    if log:
+        plots.learning(axes[0], run.events, time=False, log=True)
+    else:
+        curves.read(run.example).learning(axes[0], run.events)
     plots.accuracy(axes[1], run.events, run.evaluations, time=not log)
     if log:
         for axis in axes:
@@ -51,16 +51,17 @@ def learning(run: "Run", log: bool = False) -> None:
     )
 
 
-def timeline(run: "Run", cycles: int = 0) -> None:
+def timeline(run: Run, cycles: int = 0) -> None:
     """Who does what, when? Draws `cycles` steps in the middle of the run."""
-    keeper, clocks = lanes.keeper(run.summary), lanes.clocks(run.folder)
-    size = 9, lanes.height(run.events, keeper, clocks)
+    keeper = lanes.keeper_of(run.summary)
+    computing = curves.read(run.example).computing(run.folder)
+    size = 9, lanes.height(run.events, keeper, computing)
     _, axes = plt.subplots(figsize=size, layout="constrained")
-    lanes.draw(axes, run.events, run.updates, cycles, keeper, clocks)
-    picture(lanes.describe(run.steady, clocks, keeper if run.updates else ""))
+    lanes.draw(axes, run.events, run.updates, cycles, keeper, computing)
+    picture(lanes.describe(run.steady, computing, keeper if run.updates else ""))
 
 
-def staleness(run: "Run", found: dict | None = None) -> None:
+def staleness(run: Run, found: dict | None = None) -> None:
     """How stale are the updates? Draws `found`, by default the run's without its start."""
     _, axes = plt.subplots(figsize=(6, 2.8), layout="constrained")
     steady, found = found is None, found or run.staleness
@@ -68,8 +69,9 @@ def staleness(run: "Run", found: dict | None = None) -> None:
     if steady:
         axes.set_title("How stale are the updates, after the first second?")
     total = sum(found["histogram"].values())
-    shares = [f"{s}: {n / total:.0%}".replace(": 0%", ": under 1%")
-              for s, n in found["histogram"].items()]  # fmt: skip
+    shares = [
+        f"{s}: {n / total:.0%}".replace(": 0%", ": under 1%") for s, n in found["histogram"].items()
+    ]
     often = [int(s) for s, n in found["histogram"].items() if n > 0.005 * total]
     said = f"Share of the updates with staleness {', '.join(shares)}."
     if len(shares) > 6:
@@ -77,12 +79,14 @@ def staleness(run: "Run", found: dict | None = None) -> None:
     picture(f"Histogram of the staleness. {said} Mean {found['mean']:.2f}, maximum {found['max']}.")
 
 
-def phases(runs: "dict[str, list[Run]]") -> dict[str, dict[str, float]]:
+def phases(runs: dict[str, list[Run]]) -> dict[str, dict[str, float]]:
     """Where does the time of a mini-batch go? Draws the mean of `per_batch` over the runs of each
     kind, and returns it."""
     found = {label: [run.per_batch for run in some] for label, some in runs.items()}
-    spent = {label: {name: np.mean([parts[name] for parts in each]) for name in palette.PHASES}
-             for label, each in found.items()}  # fmt: skip
+    spent = {
+        label: {name: np.mean([parts[name] for parts in each]) for name in palette.PHASES}
+        for label, each in found.items()
+    }
     _, axes = plt.subplots(figsize=(8, 1 + 0.55 * len(spent)), layout="constrained")
     left = np.zeros(len(spent))
     for name, colour in palette.PHASES.items():
@@ -101,7 +105,7 @@ def phases(runs: "dict[str, list[Run]]") -> dict[str, dict[str, float]]:
     return spent
 
 
-def compare(runs: "dict[str, Run]") -> None:
+def compare(runs: dict[str, Run]) -> None:
     """Draws the training loss of several runs, over mini-batches and over seconds."""
     _, axes = plt.subplots(1, 2, figsize=(9, 3.2), sharey=True, layout="constrained")
     for (label, run), colour in zip(runs.items(), palette.series(len(runs)), strict=True):
@@ -116,8 +120,13 @@ def compare(runs: "dict[str, Run]") -> None:
 BOXES = {"ps": palette.PS, "client": palette.INK, "data": palette.WAIT} | {
     f"worker {k}": palette.worker(k) for k in range(8)
 }
-ARROWS = {"weights": palette.WEIGHTS, "gradients": palette.GRADIENTS, "tokens": palette.TOKENS,
-          "data": palette.DATA, "": palette.COMPUTE}  # fmt: skip
+ARROWS = {
+    "weights": palette.WEIGHTS,
+    "gradients": palette.GRADIENTS,
+    "tokens": palette.TOKENS,
+    "data": palette.DATA,
+    "": palette.COMPUTE,
+}
 
 
 def diagram(
@@ -136,7 +145,8 @@ def diagram(
         title: above the figure.
     """
     figure = plt.figure(figsize=size)
-    axes = figure.add_axes((0, 0, 1, 1 - 0.3 * bool(title) / size[1]))
+    above = 0.3 / size[1] if title else 0
+    axes = figure.add_axes((0, 0, 1, 1 - above))
     places = np.array([place[:2] for place in boxes.values()], float)
     (left, low), (right, high) = places.min(0) - 0.6, places.max(0) + 0.6
     axes.set(xlim=(left, right), ylim=(low, high))
@@ -158,22 +168,36 @@ def diagram(
         if both and abs(way[0]) > 0.1:  # of the two, the first is above
             aside *= np.sign(aside[1]) * (-1 if (b, a) in ways[:k] else 1)
         shift = aside * (6 if both else 0)
-        style = {"arrowstyle": "-|>", "color": ARROWS[kind], "lw": 2, "patchA": edges[a],
-                 "patchB": edges[b], "shrinkA": 4, "shrinkB": 4}  # fmt: skip
-        axes.annotate("", at[b] + shift, at[a] + shift, xycoords="figure pixels",
-                      textcoords="figure pixels", arrowprops=style, zorder=4)  # fmt: skip
+        style = {"arrowstyle": "-|>", "color": ARROWS[kind], "lw": 2}
+        style |= {"patchA": edges[a], "patchB": edges[b], "shrinkA": 4, "shrinkB": 4}
+        pixels = {"xycoords": "figure pixels", "textcoords": "figure pixels"}
+        axes.annotate("", at[b] + shift, at[a] + shift, arrowprops=style, zorder=4, **pixels)
         angle = np.degrees(np.arctan2(way[1], way[0]))
-        angle += 180 * (angle > 90.1) - 180 * (angle < -90)  # never upside down
+        if angle > 90.1:  # never upside down
+            angle += 180
+        elif angle < -90:
+            angle -= 180
         lines = label.count("\n") + 1
         side = aside * (1 if both or way[0] < 0 or (way[0] == 0 and way[1] > 0) else -1)
-        axes.annotate(label, (at[a] + at[b]) / 2 + shift + side * (3 + 6 * lines), ha="center",
-                      va="center", xycoords="figure pixels", rotation=angle, fontsize=9,
-                      zorder=5)  # fmt: skip
+        axes.annotate(
+            label,
+            (at[a] + at[b]) / 2 + shift + side * (3 + 6 * lines),
+            ha="center",
+            va="center",
+            xycoords="figure pixels",
+            rotation=angle,
+            fontsize=9,
+            zorder=5,
+        )
     whole = {text: " / ".join(line.strip() for line in text.split("\n")) for text in boxes}
     first = [text.split(" / ")[0] for text in whole.values()]
-    name = {text: line if first.count(line) == 1 else whole[text]
-            for text, line in zip(boxes, first)}  # fmt: skip
-    sent = [f"{name[a]} to {name[b]}" + f": {label}" * bool(label) for a, b, label, _ in arrows]
+    name = {
+        text: line if first.count(line) == 1 else whole[text] for text, line in zip(boxes, first)
+    }
+    sent = [
+        f"{name[a]} to {name[b]}: {label}" if label else f"{name[a]} to {name[b]}"
+        for a, b, label, _ in arrows
+    ]
     sent = " ".join("; ".join(sent).split())
     shown = f"Diagram. {title}. Boxes: {'; '.join(whole.values())}."
     picture(f"{shown} Arrows: {sent}." if sent else shown)

@@ -2,7 +2,6 @@
 shows code. Import it before TensorFlow to silence TensorFlow's start-up messages."""
 
 import contextlib
-import importlib
 import logging
 import os
 import re
@@ -17,7 +16,7 @@ import matplotlib.pyplot as plt
 from IPython import get_ipython
 from IPython.display import Markdown, display
 
-from common.launch import processes
+from common.launch import network, processes
 from common.pictures import palette
 from common.teach import quotes
 from common.teach.draw import (  # noqa: F401 (for the notebooks)
@@ -32,6 +31,7 @@ from common.teach.draw import (  # noqa: F401 (for the notebooks)
 from common.teach.play import play  # noqa: F401
 from common.teach.running import Run, changed, run  # noqa: F401
 from common.teach.scratch import ROOT, SCRATCH
+from common.told import by_hand
 
 
 @contextlib.contextmanager
@@ -47,17 +47,23 @@ def _silent_core():
         os.close(stderr)
 
 
+def _import_cluster():
+    """Imports `common.cluster`, and so TensorFlow, without a word; returns it."""
+    with _silent_core():
+        from common import cluster  # late: TensorFlow takes seconds, and many cells need none
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)  # its import sets another level
+    return cluster
+
+
 def _import_silently(cell: str) -> None:
-    """Imports TensorFlow if the cell will. Many notebooks only start runs, which takes no
-    TensorFlow here; importing it takes over a second."""
+    """Imports TensorFlow if the cell will. Many notebooks only start runs, without it."""
     if re.search(r"\btensorflow\b|from common import|from common.training", cell):
-        with _silent_core():
-            importlib.import_module("common.cluster")
-        logging.getLogger("tensorflow").setLevel(logging.ERROR)  # its import sets another level
+        _import_cluster()
 
 
 for _name in ("http_proxy", "https_proxy"):  # gRPC uses a proxy even for localhost
-    os.environ.pop(_name, None), os.environ.pop(_name.upper(), None)
+    os.environ.pop(_name, None)
+    os.environ.pop(_name.upper(), None)
 os.environ.pop("FORCE_COLOR", None)  # set by the kernel; tables should be plain text
 if shell := get_ipython():
     shell.run_line_magic("matplotlib", "inline")  # for a reader's own figures, without `picture`
@@ -135,8 +141,6 @@ def show_diff(a: str, b: str) -> None:
 
 def warn_once() -> None:
     """Warns that anybody can use the servers of this notebook."""
-    from common.told import by_hand
-
     if not _warned:
         by_hand.warn("the servers of this notebook are")
         _warned.append(True)
@@ -144,15 +148,10 @@ def warn_once() -> None:
 
 def free_addresses(count: int) -> list[str]:
     """`localhost:port` of free ports on this machine, for the servers of a notebook."""
-    from common.launch import network
-
     warn_once()
     return [f"localhost:{port}" for port in network.free_ports(count, private=False)]
 
 
 def cores() -> int:
     """The processor cores that this process may use."""
-    _import_silently("import tensorflow")
-    from common import cluster
-
-    return cluster.cores()
+    return _import_cluster().cores()

@@ -45,12 +45,14 @@ def play(draw: Callable, alt: str, size: tuple[float, float] = SIZE, **choices: 
 
     sliders = {
         name: ipywidgets.SelectionSlider(
-            options=[(shown(value), value) for value in values], value=start[name],
-            description=label(name), style={"description_width": "initial"},
+            options=[(shown(value), value) for value in values],
+            value=start[name],
+            description=label(name),
+            style={"description_width": "initial"},
             layout={"width": "28em"},
         )
         for name, values in choices.items()
-    }  # fmt: skip
+    }
     layout = {"max_width": "100%", "align_self": "flex-start"}  # not stretched to the page's width
     picture = ipywidgets.Image(value=drawn(**start), format="png", layout=layout)
 

@@ -24,6 +24,7 @@ class Run:
     def __init__(self, folder: Path, screen: str):
         self.folder, self.screen = folder, screen
         self.summary: dict = json.loads((folder / "summary.json").read_text())
+        self.example = ROOT / self.summary["scheme"]
         self.events: list[list[dict]] = trace.read_events(folder, self.summary["workers"])
         self.evaluations: list[dict] = trace.read_evaluations(folder)
         self.updates: list[dict] = trace.read_updates(folder, self.events)

@@ -17,5 +17,8 @@ for _ in range(100):
         break
     time.sleep(0.1)
 """
-_REMOVER = subprocess.Popen([sys.executable, "-I", "-S", "-c", _REMOVE, SCRATCH],
-                            stdin=subprocess.PIPE, start_new_session=True)  # fmt: skip
+_REMOVER = subprocess.Popen(
+    [sys.executable, "-I", "-S", "-c", _REMOVE, SCRATCH],
+    stdin=subprocess.PIPE,
+    start_new_session=True,
+)

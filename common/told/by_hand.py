@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from common import fail
-from common.told import mistakes
+from common.record import parts
+from common.told import mistakes, tf_config
 
 
 def find(job: str, hosts: dict[str, list[str]], flags) -> tuple[str, int, dict[str, list[str]]]:
@@ -19,8 +20,6 @@ def find(job: str, hosts: dict[str, list[str]], flags) -> tuple[str, int, dict[s
     name, index = job, 0
     said = {key: getattr(flags, f"{key}_hosts") for key in hosts}
     if os.environ.get("TF_CONFIG") and None in (*said.values(), flags.task_index):
-        from common.told import tf_config
-
         hosts, name, index = tf_config.parse(os.environ["TF_CONFIG"], job, tuple(hosts))
     hosts = hosts | {key: listed for key, listed in said.items() if listed is not None}
     name = flags.job_name or name
@@ -56,8 +55,6 @@ def check(task, defaults: dict, parser, named: bool) -> None:
         check_free(task.address)
         warn(f"port {task.address.rpartition(':')[2]} is")
     if "TASK_RESTARTS" not in os.environ and (named or (task.job, task.index) not in task.servers):
-        from common.record import parts
-
         parts.leave(task, Path(sys.argv[0]).resolve().parent.name)
 
 

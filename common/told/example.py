@@ -1,7 +1,6 @@
 """Reads what an example declares about itself, without running it."""
 
 import ast
-import re
 from pathlib import Path
 
 from common import fail
@@ -27,9 +26,8 @@ def chosen_script(folder: Path, flags, defaults: dict) -> Path:
 
 
 def job_of(script: Path) -> str:
-    """`worker` or `chief`: what the script passes to `Task.from_flags`."""
-    found = re.search(r'Task\.from_flags\("(\w+)"', script.read_text(encoding="utf-8"))
-    return found[1] if found else "worker"
+    """`chief` if the script's `DEFAULTS` say `"chief": 1`, else `worker`."""
+    return "chief" if example_of(script)[0].get("chief") else "worker"
 
 
 def is_alone(script: Path) -> bool:
@@ -39,12 +37,12 @@ def is_alone(script: Path) -> bool:
 
 def scripts_of(folder: Path, script: Path, options) -> dict[str, list[Path]]:
     """Job -> the script of each of its tasks, for the chosen script and a complete command line."""
-    job = job_of(script)
     workers = 1 if is_alone(script) else options.workers
+    has_chief = job_of(script) == "chief"
     return {
         "ps": [folder / "ps.py"] * options.ps,
-        "worker": [script if job == "worker" else folder / "worker.py"] * workers,
-        "chief": [script] * (job == "chief"),
+        "worker": [folder / "worker.py" if has_chief else script] * workers,
+        "chief": [script] if has_chief else [],
     }
 
 
@@ -65,7 +63,7 @@ def same_defaults(shown: dict, script: Path) -> dict:
     """The script's `DEFAULTS`, which must equal the main script's: `--help` shows those."""
     own, _ = example_of(script)
     words = {name for name, default in shown.items() if isinstance(default, tuple)}
-    for name in sorted((shown.keys() | own.keys()) - {"workers", "ps", "threads"} - words):
+    for name in sorted((shown.keys() | own.keys()) - {"workers", "ps", "chief", "threads"} - words):
         if shown.get(name) != own.get(name):
             main = main_script(script.parent).name
             fail(f'{script}: DEFAULTS["{name}"] must be the same as in {main}')

@@ -3,7 +3,8 @@
 import argparse
 from pathlib import Path
 
-from common.flags import DOWNLOADED, IF_NAMED, Parser
+from common import datasets
+from common.told.parser import Parser
 
 
 def check(flags: argparse.Namespace, defaults: dict, parse: Parser) -> None:
@@ -16,23 +17,28 @@ def check(flags: argparse.Namespace, defaults: dict, parse: Parser) -> None:
     """
     ps = defaults.get("ps", 1)
     if not ps:
-        known = {"--ps", "--ps_hosts", *([] if ps is None else ["--worker_hosts"])}
-        known |= {"--workers"} if getattr(flags, "threads", None) else set()
-        for flag in sorted(parse.given & known):
-            what = "has no parameter server" if ps is None else "runs in one process"
-            parse.error(f"{flag}: this example {what}; leave it out")
+        none, why = {"--ps", "--ps_hosts"}, "has no parameter server"
+        if ps is not None:
+            none, why = none | {"--worker_hosts"}, "runs in one process"
+        if getattr(flags, "threads", None):
+            none = none | {"--workers"}
+        for flag in sorted(parse.given & none):
+            parse.error(f"{flag}: this example {why}; leave it out")
     if defaults.get("workers", 2) == 1 and flags.workers != 1:
         parse.error(f"--workers {flags.workers}: this example has one worker; to use more: HogWild")
     if ps and flags.ps == 0:
         parse.error("--ps 0: this example needs a parameter server")
     if getattr(flags, "backup_workers", 0) >= flags.workers:
-        parse.error(f"--backup_workers {flags.backup_workers}: must be below --workers "
-                    f"{flags.workers}, or an update would contain no gradient")  # fmt: skip
+        parse.error(
+            f"--backup_workers {flags.backup_workers}: must be below --workers {flags.workers}, "
+            "or an update would contain no gradient"
+        )
     if len(getattr(flags, "learning_rates", range(flags.workers))) != flags.workers:
-        parse.error(f"--learning_rates: got {len(flags.learning_rates)} for --workers "
-                    f"{flags.workers}; give one for each")  # fmt: skip
-    none = {f"--{name}" for name, default in defaults.items() if default is None} - {"--workers"}
-    for flag in sorted(parse.given & none - {f"--{name}" for name in IF_NAMED}):
+        parse.error(
+            f"--learning_rates: got {len(flags.learning_rates)} for --workers {flags.workers}; "
+            "give one for each"
+        )
+    for flag in sorted(parse.given & parse.unused):
         parse.error(f"{flag}: this example does not use it; leave it out")
     for worker in flags.delay or {}:
         if worker >= flags.workers:
@@ -41,5 +47,5 @@ def check(flags: argparse.Namespace, defaults: dict, parse: Parser) -> None:
         parse.error("--link_mbit: needs a private network; leave --network out")
     if Path(flags.data).suffix and not Path(flags.data).is_file():  # names have no suffix
         parse.error(f"--data: there is no file {flags.data}")
-    if flags.data_url and flags.data not in DOWNLOADED:
+    if flags.data_url and flags.data not in datasets.DOWNLOADED:
         parse.error(f"--data_url: {flags.data} is not downloaded; leave the flag out")
