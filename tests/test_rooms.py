@@ -106,8 +106,6 @@ def late_imports(name: str) -> list[ast.Import | ast.ImportFrom]:
 
 @pytest.mark.parametrize("name", sorted(MODULES))
 def test_only_what_is_slow_is_imported_late_and_a_comment_says_so(name):
-    if name == "common.session" or room(name) == "training":
-        pytest.skip("not yet")
     for node in late_imports(name):
         names = [each.name for each in node.names]
         if isinstance(node, ast.ImportFrom):
