@@ -127,7 +127,9 @@ def test_fast_tests_are_skipped_too_when_the_time_is_up(call):
 
 
 def test_two_processes_share_the_tests(call, pytester):
-    pytester.makeini(f"[pytest]\npythonpath = {Path(budget.__file__).parent}")
+    pytester.makeini(
+        f"[pytest]\npythonpath = {Path(budget.__file__).parent} {Path(machine.__file__).parent}"
+    )
     # These processes have a real clock, and expect each test to take 20 s.
     done = call("-n", "2", "--minutes", "0.1", suite=SUITE + "\nLONGER = 0\n")
     done.assert_outcomes(passed=1, skipped=13)

@@ -1,5 +1,6 @@
 """The files around the code: spelling, style, workflows, forms, citation, changelog, hooks."""
 
+import ast
 import importlib.util
 import json
 import re
@@ -77,3 +78,17 @@ def test_one_version():
     number, date = re.findall(r"^## \[(\d.*)\] - ([\d-]+)$", changes, re.M)[0]
     assert number == version
     assert f"\nversion: {version}\n" in cited and f'\ndate-released: "{date}"\n' in cited
+
+
+ROOMS = ("measure", "build", "tests")  # each may import from those before it
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_room_imports_from_a_higher_one(room):
+    higher = {path.stem for name in ROOMS[ROOMS.index(room) + 1 :]
+              for path in (ROOT / name).glob("*.py")}  # fmt: skip
+    for path in (ROOT / room).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) else []
+            assert higher.isdisjoint(names), f"{path.relative_to(ROOT)}: {names}"
