@@ -104,8 +104,8 @@ def table(which: str) -> str:
         count = len(found[FOLDER]["1"])
         text = (f"Median of {count} interleaved runs (smallest to largest), on two cores "
                 f"(`measure/searches.py`). A trial is {STEPS:,} updates of one network, and "
-                "HogWild makes as many. *Training alone* leaves out the rest of a trial: its graph, "
-                "its session, the validation, the claim and the hand-in.")  # fmt: skip
+                "HogWild makes as many. *Training alone* leaves out the rest of a trial: its "
+                "graph, its session, the validation, the claim and the hand-in.")  # fmt: skip
         lines = ["| | 1 worker | 2 workers | speed-up |", "|---|---|---|---|"]
         rows = (("One-Network-per-Device, trials/minute", FOLDER, 60 / STEPS),
                 ("training alone, updates/s", "training", 1),
