@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+from common.commands import doctor
+
 SCHEMAS = {
     "vendor.github-workflows": ".github/workflows/*.yml",
     "vendor.github-issue-forms": ".github/ISSUE_TEMPLATE/*.yml",
@@ -68,6 +70,22 @@ def test_style(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"checks": off}))
     pages = [*ROOT.glob("*.md"), *ROOT.glob("[!.]*/*.md")]
     passes("proselint", "check", "--config", tmp_path / "config.json", *pages)
+
+
+def pins(file: str) -> set[tuple[str, str]]:
+    """(package, version), for every Python."""
+    return set(re.findall(r"^([\w.-]+)==([\w.]+)", (ROOT / file).read_text(), re.M))
+
+
+def test_readers_install_nothing_that_only_tests_need():
+    """And what both need has the same version in both files."""
+    group = re.search(r"^tests = \[(.*?)^\]", (ROOT / "pyproject.toml").read_text(), re.M | re.S)[1]
+    own = set(re.findall(r'"([\w-]+)', group))
+    readers, tests = pins("common/requirements.txt"), pins("tests/requirements.txt")
+    assert "pytest" in own and own <= {name for name, _ in tests}
+    named = {name for name, _ in readers}
+    assert own.isdisjoint(named | set(doctor.PACKAGES))
+    assert {pin for pin in tests if pin[0] in named} <= readers
 
 
 def test_one_version():
