@@ -51,11 +51,12 @@ def pytest_report_header():
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    if not config.option.collectonly:  # the tests' time says little without this
-        before, after = machine.slowness(), machine.measured()
-        terminalreporter.line(
-            f"machine: before, {before:.1f} times as slow as a usual one; after, {after:.1f} times"
-        )
+    if config.option.collectonly or hasattr(config, "workerinput"):  # one process measures
+        return
+    before, after = machine.slowness(), machine.measured()  # the tests' time says little without
+    terminalreporter.line(
+        f"machine: before, {before:.1f} times as slow as a usual one; after, {after:.1f} times"
+    )
 
 
 def pytest_collection_modifyitems(config, items):

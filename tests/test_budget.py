@@ -113,10 +113,19 @@ def test_fast_tests_are_skipped_too_when_the_time_is_up(call):
 def test_two_processes_share_the_tests(call, pytester):
     places = " ".join(str(Path(module.__file__).parent) for module in (budget, machine))
     pytester.makeini(f"[pytest]\npythonpath = {places}")
-    pytester.makeconftest('pytest_plugins = ["budget"]')  # these processes have a real clock
+    # These processes have a real clock; they do not measure the machine, which this one does.
+    pytester.makeconftest("""
+pytest_plugins = ["budget"]
+
+def pytest_configure(config):
+    import machine
+    if hasattr(config, "workerinput"):
+        machine.measured = lambda: open("measured", "w")
+""")
     done = call("-n", "2", "--minutes", "50")
     done.assert_outcomes(passed=14)
     done.stdout.fnmatch_lines(["run: 14 of 14 tests, left for another day: 0"])
+    assert not (pytester.path / "measured").exists()
     done = call("-n", "2", "--minutes", "0")
     done.assert_outcomes(skipped=14)
     done.stdout.fnmatch_lines(["run: 0 of 14 tests, left for another day: 14"])
