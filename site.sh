@@ -4,6 +4,6 @@
 here=$(CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/common/setup.sh"
 "$PYTHON" -c "import pagefind_bin" 2>/dev/null ||
-  "$PYTHON" -m pip install --quiet --disable-pip-version-check -r "$here/tests/requirements-site.txt" ||
+  "$PYTHON" -m pip install --quiet --disable-pip-version-check -r "$here/build/requirements-site.txt" ||
   { echo "error: Pagefind cannot be installed: connect to the package index and try again" >&2; exit 1; }
-exec "$PYTHON" "$here/tests/make_site.py" "$@"
+exec "$PYTHON" "$here/build/make_site.py" "$@"

@@ -13,7 +13,7 @@ import simpy
 WIRE = (1514 + 33) / 1448
 # How long a small message waits on a busy link: on average 3/4 of what is left of the transfer that
 # is on its way, and at most 30 kB of each that waits, since the packets of all connections mix.
-# Both were fitted to the staleness of the real runs over 100 Mbit/s in tests/linked.json.
+# Both were fitted to the staleness of the real runs over 100 Mbit/s in measure/linked.json.
 REST, AHEAD = 3 / 4, 30_000
 
 

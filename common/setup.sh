@@ -59,14 +59,8 @@ setup_make() {  # replaces .venv, whatever is wrong with it
     echo "uv could not install the packages; trying pip."
     setup_try "${pip[@]}" "$common/requirements.txt"
   fi
-  # With .venv, a script finds the common/ beside its folder, even if PYTHONPATH has another one, and
-  # its folder's own modules, even with PYTHONSAFEPATH.
-  cat >"$(echo "$venv"/lib/python3*/site-packages)/distributed-tensorflow-examples.pth" <<END
-$root
-import os, sys; sys.path[:0] = [path for word in sys.orig_argv if word.endswith(".py") for own in \
-[os.path.dirname(os.path.abspath(word))] for root in [os.path.dirname(own)] if os.path.exists(root + \
-"/common/setup.sh") for path in [own, root][not getattr(sys.flags, "safe_path", False):]]
-END
+  # With .venv, a script that is started by hand, in any folder, finds common/.
+  echo "$root" >"$(echo "$venv"/lib/python3*/site-packages)/distributed-tensorflow-examples.pth"
   rm -rf "$venv/tmp"
   setup_wanted >"$venv/.stamp"
   echo "Set-up is complete."

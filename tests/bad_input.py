@@ -268,6 +268,7 @@ def refused(house: Path, here: Path) -> list[dict]:
     An import of TensorFlow would be an error: the launcher must refuse before it starts a task.
     """
     sys.path[:0] = [str(house), str(house / "poison")]
+    sys.argv[0] = str(house / "common" / "launch")
     from common.launch import launcher
 
     os.chdir(here)

@@ -19,8 +19,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from conftest import MARK, ROOT
 from machine import seconds
+from watch import MARK, ROOT
 
 # What the image has from its base: this machine's, and the Python that runs the tests.
 SYSTEM = ("/usr", "/bin", "/lib", "/lib64", "/etc", sys.base_prefix)

@@ -154,7 +154,7 @@ def test_local_state_survives(start):
     summary = json.loads((where / "summary.json").read_text())
     assert summary["global_step"] == 400
     assert [task["restarts"] for task in summary["tasks"]] == [1, 0, 1]
-    assert summary["test_accuracy"] > 0.95  # as without kills: tests/sweep.json
+    assert summary["test_accuracy"] > 0.95  # as without kills: measure/sweep.json
 
 
 def memory_of_worker(start, *flags) -> list[float]:

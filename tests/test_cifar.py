@@ -747,7 +747,8 @@ def by_hand(folder, job, index, tmp_path, *more, **env):
     command = [sys.executable, "main.py", f"--job_name={job}", f"--task_index={index}", *more,
                "--results", str(tmp_path / f"{job}-{index}"),
                "--timeout", str(seconds(60))]  # fmt: skip
-    return subprocess.Popen(command, cwd=folder, text=True, env=environment(**env),
+    env = environment(PYTHONPATH=str(folder.parent), **env)
+    return subprocess.Popen(command, cwd=folder, text=True, env=env,
                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                             stderr=subprocess.STDOUT)  # fmt: skip
 

@@ -144,9 +144,9 @@ def installed(monkeypatch):
 
 
 def test_packages(installed):
-    installed |= {"ruff": None, "numpy": "1.26.4"}
+    installed |= {"papermill": None, "numpy": "1.26.4"}
     wrong, cure = problem(doctor.packages)
-    assert "ruff is missing" in wrong and "matplotlib" not in wrong
+    assert "papermill is missing" in wrong and "matplotlib" not in wrong
     assert re.search(r"numpy is 1\.26\.4, but tests ran with numpy\S*>=2\.1", wrong)
     assert cure.startswith("install ") and "requirements.txt" in cure
     installed |= {"tensorflow": "2.22.0"}

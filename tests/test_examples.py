@@ -202,7 +202,7 @@ def test_plumbing_files_are_the_same_everywhere():
 def test_defaults_are_those_of_the_sweep():
     """At its default rate, and at twice that, each scheme reached 95 % on the digits with every
     seed, with two and with four workers."""
-    found = json.loads((ROOT / "tests" / "sweep.json").read_text())
+    found = json.loads((ROOT / "measure" / "sweep.json").read_text())
     for example in sweep.examples():
         defaults, _ = example_of(ROOT / example / "worker.py")
         for factor in (1, 2):

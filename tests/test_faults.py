@@ -15,7 +15,7 @@ from machine import seconds
 
 from common.launch import network
 
-COMMAND = [sys.executable, str(ROOT / "tests" / "faults.py")]
+COMMAND = [sys.executable, str(ROOT / "measure" / "faults.py")]
 LIKE = {"example": "HogWild", "fault": "none", "asked": 1000, "lines": 1000, "times": 1,
         "trained": 2.0, "chief_has_all": False}  # fmt: skip
 GOOD = {
@@ -170,8 +170,8 @@ sys.stdin.readline()
         env=environment(PYTHONPATH=str(ROOT)), bufsize=1,
     )  # fmt: skip
     assert talk.stdout.readline() == "ready\n"
-    cable = subprocess.Popen([sys.executable, str(ROOT / "tests" / "cable.py"), str(talk.pid), "2"],
-                             stdout=subprocess.PIPE, text=True)  # fmt: skip
+    pull = [sys.executable, str(ROOT / "measure" / "cable.py"), str(talk.pid), "2"]
+    cable = subprocess.Popen(pull, stdout=subprocess.PIPE, text=True, env=environment())
     assert cable.stdout.readline() == "cut\n"
     talk.stdin.write("\n")
     got, took = talk.stdout.readline().split()

@@ -1,5 +1,6 @@
 """`--link_mbit`: the private network is as slow as requested, and the summary has its traffic."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -96,3 +97,11 @@ def test_no_link_to_be_had(monkeypatch, capsys):
     assert_one_sentence(
         capsys.readouterr().err, "--link_mbit 100", "filter: gone", "common.commands.doctor"
     )
+
+
+@needs_a_link
+def test_a_python_without_pyroute2(monkeypatch):
+    """It may have a private network, but no slow link, and says why."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert network.can_be_private() == ""
+    assert network.can_be_private(100) == f"{sys.executable} lacks the package pyroute2"

@@ -215,8 +215,8 @@ def test_memory_does_not_grow_with_the_number_of_updates(tmp_path, monkeypatch):
 
 def test_measured_runs_over_a_slow_link_are_as_predicted():
     """Speed and staleness within 15 %; within 10 % of what the link allows, where it is the limit.
-    The measurements: `tests/linked.py speed`."""
-    rows = json.loads((ROOT / "tests" / "linked.json").read_text())["speed"]
+    The measurements: `measure/linked.py speed`."""
+    rows = json.loads((ROOT / "measure" / "linked.json").read_text())["speed"]
     assert {(row["scheme"], row["workers"]) for row in rows} >= {
         (scheme, n) for scheme in ("HogWild", "AGN", "Synchronous-SGD", "AEASGD")
         for n in (1, 2, 4, 8)}  # fmt: skip

@@ -359,7 +359,7 @@ def cluster_of_two_ps(private: bool) -> dict:
 
 @pytest.fixture(scope="module")
 def seen() -> dict:
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), str(ROOT / "measure")])
     ended = subprocess.run(
         [sys.executable, "-c", CLUSTER],
         capture_output=True,

@@ -1,5 +1,6 @@
 """The files around the code: spelling, style, workflows, forms, citation, changelog, hooks."""
 
+import ast
 import importlib.util
 import json
 import re
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+
+from common.commands import doctor
 
 SCHEMAS = {
     "vendor.github-workflows": ".github/workflows/*.yml",
@@ -69,6 +72,22 @@ def test_style(tmp_path):
     passes("proselint", "check", "--config", tmp_path / "config.json", *pages)
 
 
+def pins(file: str) -> set[tuple[str, str]]:
+    """(package, version), for every Python."""
+    return set(re.findall(r"^([\w.-]+)==([\w.]+)", (ROOT / file).read_text(), re.M))
+
+
+def test_readers_install_nothing_that_only_tests_need():
+    """And what both need has the same version in both files."""
+    group = re.search(r"^tests = \[(.*?)^\]", (ROOT / "pyproject.toml").read_text(), re.M | re.S)[1]
+    own = set(re.findall(r'"([\w-]+)', group))
+    readers, tests = pins("common/requirements.txt"), pins("tests/requirements.txt")
+    assert "pytest" in own and own <= {name for name, _ in tests}
+    named = {name for name, _ in readers}
+    assert own.isdisjoint(named | set(doctor.PACKAGES))
+    assert {pin for pin in tests if pin[0] in named} <= readers
+
+
 def test_one_version():
     """pyproject.toml, CITATION.cff and the newest section of CHANGELOG.md name the same version."""
     version = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.M)[1]
@@ -77,3 +96,17 @@ def test_one_version():
     number, date = re.findall(r"^## \[(\d.*)\] - ([\d-]+)$", changes, re.M)[0]
     assert number == version
     assert f"\nversion: {version}\n" in cited and f'\ndate-released: "{date}"\n' in cited
+
+
+ROOMS = ("measure", "build", "tests")  # each may import from those before it
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_room_imports_from_a_higher_one(room):
+    higher = {path.stem for name in ROOMS[ROOMS.index(room) + 1 :]
+              for path in (ROOT / name).glob("*.py")}  # fmt: skip
+    for path in (ROOT / room).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) else []
+            assert higher.isdisjoint(names), f"{path.relative_to(ROOT)}: {names}"

@@ -36,9 +36,9 @@ def text(readme: str) -> str:
 @pytest.mark.parametrize("readme", READMES)
 def test_quotes_match_the_files(readme):
     old = text(readme)
-    assert refresh.refreshed(old, refresh.FIXED | refresh.QUOTED) == old, "run tests/refresh.sh"
+    assert refresh.refreshed(old, refresh.FIXED | refresh.QUOTED) == old, "run build/refresh.sh"
     for head, kind, argument, body, _ in refresh.BLOCK.findall(old):
-        assert body.strip(), f"{head} is empty: run tests/refresh.sh"
+        assert body.strip(), f"{head} is empty: run build/refresh.sh"
         assert kind in refresh.FIXED | refresh.QUOTED | refresh.MEASURING
         assert argument
 
@@ -206,7 +206,7 @@ def test_every_example_has_its_own_readme_and_picture():
     """A copied folder has its parent's, which show another scheme's run."""
     titles, pictures = {}, {}
     for folder in EXAMPLES:
-        again = f"run tests/refresh.sh {folder.name}"
+        again = f"run build/refresh.sh {folder.name}"
         assert (folder / "README.md").is_file(), f"{folder.name} has no README.md"
         title = text(f"{folder.name}/README.md").splitlines()[0].removeprefix("# ")
         other = titles.setdefault(title, folder.name)
@@ -218,7 +218,7 @@ def test_every_example_has_its_own_readme_and_picture():
 
 
 def test_an_unknown_folder_ends_with_a_one_line_error():
-    done = subprocess.run(["bash", "tests/refresh.sh", "No-Such-Folder"], cwd=ROOT,
+    done = subprocess.run(["bash", "build/refresh.sh", "No-Such-Folder"], cwd=ROOT,
                           env=environment(), capture_output=True, text=True)  # fmt: skip
     assert done.returncode == 1 and not done.stdout
     assert done.stderr == "'No-Such-Folder' is not a folder of the collection with a README.md\n"

@@ -18,12 +18,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, environment, eventually, processes
+from conftest import ROOT, copy_example, environment, eventually, processes
 from machine import seconds
 
 pytestmark = pytest.mark.slow("tests the set-up, not a scheme")
 
-TOOLS = "awk bash cat chmod cksum cp df dirname find mkdir rm sh sleep touch uname"  # no Python
+TOOLS = "awk bash cat chmod cksum cp df dirname find mkdir rm sed sh sleep touch uname"  # no Python
 
 # A good Python 3.12: its `venv` copies a real one without pip, with this script as `python`, and
 # its pip installs a uv. The environment says what uv and pip then do: FAKE_UV, FAKE_PIP. Both note
@@ -38,6 +38,7 @@ case "$*" in
     printf '#!/bin/sh\necho "uv $*" >>"$CALLS"; eval "$FAKE_UV"' >"${{0%python}}uv"
     chmod +x "${{0%python}}uv" ;;
   "-I -m pip install "*) shift 2; echo "$*" >>"$CALLS"; eval "$FAKE_PIP" ;;
+  "-m pytest "*) echo "tested by $0: $*" ;;
   *"/common/launch "*) shift; echo "launched by $0: $*$PYTHONSAFEPATH" ;;
   *) real=${{0%/*}}/real; [ -e "$real" ] || real='{sys.executable}'; exec "$real" "$@" ;;
 esac
@@ -71,10 +72,11 @@ class Machine:
         """The installers called so far, in order: uv, pip. Each was asked for the pinned packages,
         with their hashes."""
         calls = self.calls.read_text().splitlines() if self.calls.exists() else []
-        pinned = "--require-hashes -r .*/common/requirements.txt"
-        uv = f"uv pip install --compile-bytecode --python .*/.venv/bin/python {pinned}"
+        how = "(--compile-bytecode|--quiet)"
+        pinned = "--require-hashes -r .*/(common|tests)/requirements.txt"
+        uv = f"uv pip install {how} --python .*/.venv/bin/python {pinned}"
         for call in calls:
-            assert re.fullmatch(f"{uv}|pip install --no-input {pinned}", call)
+            assert re.fullmatch(f"{uv}|pip install --no-input (--quiet )?{pinned}", call)
         return " ".join(call.partition(" ")[0] for call in calls)
 
     def has(self, name: str, script: str = PYTHON) -> None:
@@ -83,12 +85,12 @@ class Machine:
         (self.bin / name).write_text(script)
         (self.bin / name).chmod(0o755)
 
-    def start(self, *flags: str, uv=":", pip=":", more=(), **options) -> subprocess.Popen:
+    def start(self, *flags, uv=":", pip=":", more=(), script="HogWild", **options):
         env = environment(PATH=str(self.bin), FAKE_UV=uv, FAKE_PIP=pip, CALLS=str(self.calls),
                           EMPTY_VENV=str(self.empty_venv), **dict(more))  # fmt: skip
         if "PYTHON" not in dict(more):
             del env["PYTHON"]
-        command = [str(self.bin / "bash"), str(self.root / "HogWild/run.sh"), *flags]
+        command = [str(self.bin / "bash"), str(self.root / script / "run.sh"), *flags]
         return subprocess.Popen(
             command,
             env=env,
@@ -423,11 +425,68 @@ def test_with_the_real_python_and_pip(machine, other):
     pins.write_text(f"tiny==1.0 --hash=sha256:{hashlib.sha256(tiny.read_bytes()).hexdigest()}\n")
     done = machine.run(more=local)
     assert (done.returncode, done.stdout) == (0, f"7 {machine.venv}\n"), done.stderr
-    # A task started by hand in any folder finds its common/, even if there is another one, and the
-    # modules in its own folder.
-    for safe in ("", "1"):
-        how = {"env": environment() | {"PYTHONPATH": other, "PYTHONSAFEPATH": safe}}
-        for script in (machine.root / "HogWild/ps.py", Path("HogWild/ps.py")):
-            command = [machine.venv / "bin/python", script]
-            task = subprocess.run(command, cwd=machine.root, capture_output=True, text=True, **how)
-            assert task.stdout == f"{machine.root}/common/__init__.py\n", task.stderr
+    # A task started by hand, from anywhere, finds its common/ and the modules in its own folder.
+    env = environment()
+    del env["PYTHONPATH"]
+    for script, place in (("HogWild/ps.py", machine.root), (machine.root / "HogWild/ps.py", "/")):
+        task = subprocess.run([machine.venv / "bin/python", script], cwd=place, env=env,
+                              capture_output=True, text=True)  # fmt: skip
+        assert task.stdout == f"{machine.root}/common/__init__.py\n", task.stderr
+
+
+def test_a_copy_does_not_use_the_common_that_it_was_copied_from(tmp_path):
+    """A task of it says how to start it; so does one with another collection in PYTHONPATH."""
+    root = copy_example("HogWild", tmp_path / "copy", ps="import common; print(common.__file__)")
+    script = root / "HogWild" / "ps.py"
+    answers = {}
+    for path in (ROOT, root):
+        answers[path] = subprocess.run([sys.executable, script], text=True, capture_output=True,
+                                       env=environment(PYTHONPATH=str(path)))  # fmt: skip
+    assert (answers[ROOT].returncode, answers[ROOT].stdout) == (2, "")
+    assert answers[ROOT].stderr == (
+        f"error: {script} should use {root}/common, but Python finds {ROOT}/common first: start it "
+        f"with PYTHONPATH={root}\n"
+    )
+    assert answers[root].stdout == f"{root}/common/__init__.py\n"
+
+
+@pytest.fixture
+def suite(good):
+    """With the start of the tests."""
+    (good.root / "tests").mkdir()
+    for name in ("run.sh", "requirements.txt"):
+        shutil.copy(ROOT / "tests" / name, good.root / "tests")
+    shutil.copy(ROOT / "pyproject.toml", good.root)
+    return good
+
+
+def test_the_tests_add_what_only_they_need_once(suite):
+    def tested(**more):
+        done = suite.run("--fast", script="tests", **more)
+        assert done.returncode == 0, done.stderr
+        wanted = f"tested by {suite.venv}/bin/python: -m pytest -n 2 --dist worksteal --fast"
+        assert done.stdout.splitlines()[-1] == wanted
+        return suite.called
+
+    assert tested() == "uv uv"  # what all need, then what the tests need
+    assert tested() == "uv uv"
+    with open(suite.root / "tests/requirements.txt", "a") as pins:
+        pins.write("# newer\n")
+    assert tested(uv="exit 1") == "uv uv uv pip"
+    suite.works()
+    assert suite.called == "uv uv uv pip"
+    suite.calls.unlink()
+    (suite.root / "common/requirements.txt").write_text("numpy==2.0\n")  # a new .venv
+    assert tested() == "uv uv"
+
+
+def test_the_tests_cannot_be_installed(suite):
+    suite.works()
+    suite.fails("cannot install the packages here", uv="exit 1", pip="exit 1", script="tests")
+    suite.has("empty", f"#!/bin/sh\nexec '{sys.executable}' -S \"$@\"\n")
+    done = suite.run(more={"PYTHON": "empty"}, script="tests")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: PYTHON=empty lacks check-jsonschema, codespell, pre-commit, pytest, pytest-xdist, "
+        "ruff, zizmor: install the packages of tests/requirements.txt there, or unset PYTHON\n",
+    )

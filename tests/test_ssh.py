@@ -23,6 +23,7 @@ from conftest import (
 )
 from machine import seconds, slowness
 from test_flags import assert_one_sentence
+from watch import Unavailable
 
 from common.record import results, trace
 
@@ -37,7 +38,7 @@ def cluster(tmp_path_factory):
     with contextlib.ExitStack() as stack:
         try:
             found = stack.enter_context(hosts.started(tmp_path_factory.mktemp("hosts")))
-        except hosts.Unavailable as reason:
+        except Unavailable as reason:
             pytest.skip(str(reason))
         with open(found.where / "ssh_config", "a") as config:
             config.write(f"Host closed\nHostName 127.0.0.1\nPort 1\n"

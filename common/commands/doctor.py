@@ -21,7 +21,7 @@ RIGHT = (3, 10) <= sys.version_info[:2] <= (3, 13)
 ROOT = Path(__file__).resolve().parents[2]
 PINS = ROOT / "common" / "requirements.txt"
 PACKAGES = ("numpy", "scikit-learn", "matplotlib", "rich", "tensorboard", "jupyter", "nbconvert",
-            "papermill", "pytest", "ruff")  # fmt: skip
+            "papermill")  # fmt: skip
 PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 CGROUP, SYSCTL = Path("/sys/fs/cgroup"), Path("/proc/sys")
 INSTALL = f"install the tested versions: {sys.executable} -m pip install -r {PINS}"

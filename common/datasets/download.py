@@ -1,4 +1,9 @@
-"""Downloads files once, verifies them, and resumes interrupted downloads."""
+"""Downloads files once, verifies them, and resumes interrupted downloads.
+
+Not with pooch: it begins an interrupted download again, and a downloader of one's own for it, which
+resumes, stops at a file that is too large and shows progress, would be most of this module. Not
+with filelock: its lock is a file, which stays; here the folder itself is the lock.
+"""
 
 import contextlib
 import fcntl

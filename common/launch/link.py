@@ -1,29 +1,26 @@
 """The link of a run's private network: counts its bytes, and limits its speed (`--link_mbit`).
 
 All traffic between tasks passes through the loopback device of their network. A token bucket
-filter, one of the kernel's queueing disciplines, makes it as slow as a link between machines. This
-module sets it with a netlink message, not with `tc`: that program may be missing, and without root
-it would not inherit the right to change the network.
+filter, one of the kernel's queueing disciplines, makes it as slow as a link between machines.
+pyroute2 sets it, not `tc`: that program may be missing, and without root it would not inherit the
+right to change the network.
 """
 
-import fcntl
+import contextlib
 import json
 import os
 import re
 import socket
-import struct
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-_SET_MTU = 0x8922  # linux/sockios.h
 MTU = 1500  # bytes per packet, as on Ethernet; the loopback's default is 65,536
-# linux/rtnetlink.h, linux/netlink.h, linux/pkt_sched.h
-_NEW_QDISC, _REQUEST_ACK_REPLACE_CREATE, _ROOT = 36, 0x1 | 0x4 | 0x100 | 0x400, 0xFFFFFFFF
-_KIND, _OPTIONS, _PARAMETERS, _RATE64, _BURST, _ETHERNET = 1, 2, 1, 4, 6, 1
+_ROOT, _MOST = 2**32 - 1, 2**32 - 1  # linux/pkt_sched.h; the largest number in the kernel's fields
 
 
 def limit(mbit: float) -> None:
-    """Limits this process's private network to `mbit` Mbit/s.
+    """Limits this process's private network to `mbit` Mbit/s (at most 34,000, at least 0.001).
 
     All tasks share the link, in both directions. Its queue holds 0.4 s of traffic; the kernel drops
     packets when it is full, and TCP resends them.
@@ -31,37 +28,36 @@ def limit(mbit: float) -> None:
     Raises:
         OSError: if the kernel has no token bucket filter.
     """
-    rate = max(1, round(mbit * 1e6 / 8))  # bytes per second
+    rate = min(max(125, round(mbit * 1e6 / 8)), _MOST)  # bytes per second
     burst = max(2 * MTU, rate // 200)  # after a pause, 5 ms of traffic passes at once
-    queue = max(20 * MTU, int(0.4 * rate)) + burst
-    with socket.socket() as any_socket:
-        fcntl.ioctl(any_socket, _SET_MTU, struct.pack("16si", b"lo", MTU))
-    # struct tc_tbf_qopt: rate (here only: Ethernet), no peak rate, queue, two unused fields.
-    parameters = struct.pack("xB10x12xI8x", _ETHERNET, min(queue, 2**32 - 1))
-    options = _attribute(_PARAMETERS, parameters) + _attribute(_RATE64, struct.pack("Q", rate))
-    options += _attribute(_BURST, struct.pack("I", min(burst, 2**32 - 1)))
-    discipline("tbf", _attribute(_OPTIONS, options))
+    queue = min(max(20 * MTU, int(0.4 * rate)) + burst, _MOST)
+    with _kernel("the loopback's MTU") as kernel:
+        kernel.link("set", index=socket.if_nametoindex("lo"), mtu=MTU)
+    discipline("tbf", rate=rate, burst=burst, limit=queue)
 
 
-def discipline(kind: str, options: bytes = b"") -> None:
+def discipline(kind: str, **options: int) -> None:
     """Sets the queueing discipline of this process's network: `noqueue` is the loopback's own,
     `blackhole` drops every packet.
 
     Raises:
         OSError: if the kernel does not have it.
     """
-    body = struct.pack("BxxxiIII", 0, socket.if_nametoindex("lo"), 0, _ROOT, 0)
-    body += _attribute(_KIND, kind.encode() + b"\0") + options
-    head = struct.pack("IHHII", 16 + len(body), _NEW_QDISC, _REQUEST_ACK_REPLACE_CREATE, 1, 0)
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
-        kernel.send(head + body)
-        (error,) = struct.unpack_from("i", kernel.recv(4096), 16)
-    if error:
-        raise OSError(-error, f"queueing discipline {kind}: {os.strerror(-error)}")
+    with _kernel(f"queueing discipline {kind}") as kernel:
+        kernel.tc("replace", kind, socket.if_nametoindex("lo"), parent=_ROOT, **options)
 
 
-def _attribute(kind: int, data: bytes) -> bytes:
-    return struct.pack("HH", 4 + len(data), kind) + data + bytes(-len(data) % 4)
+@contextlib.contextmanager
+def _kernel(what: str) -> Iterator:
+    """A connection to the kernel, which changes `what`. If it refuses, raises OSError."""
+    # Imported here, since that takes 0.3 s, and few runs have a slow link.
+    from pyroute2 import IPRoute, NetlinkError
+
+    try:
+        with IPRoute() as kernel:
+            yield kernel
+    except NetlinkError as error:
+        raise OSError(error.code, f"{what}: {os.strerror(error.code)}") from None
 
 
 def bytes_sent() -> int:

@@ -7,6 +7,7 @@ run itself can reach them.
 
 import ctypes
 import fcntl
+import importlib.util
 import os
 import random
 import socket
@@ -55,6 +56,8 @@ def can_be_private(mbit: float | None = None) -> str:
     """
     if sys.platform != "linux":
         return "only Linux has network namespaces"
+    if mbit and importlib.util.find_spec("pyroute2") is None:
+        return f"{sys.executable} lacks the package pyroute2"
     readable, writable = os.pipe()
     child = os.fork()
     if child == 0:

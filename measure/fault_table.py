@@ -14,7 +14,7 @@ NAMES = {
 WHAT, LEFT = ("missing", "twice"), ("processes", "ports", "files")
 HEAD = """# What becomes of a run that is disturbed
 
-`tests/faults.py` starts every example, kills or stops a task or the launcher, or pulls the cable,
+`measure/faults.py` starts every example, kills or stops a task or the launcher, or pulls the cable,
 and looks at what is left. Each cell says how many runs ended as they should, and how much longer
 they took than an undisturbed run (the median). A run should be complete: exit code 0, and exactly
 as many updates as requested. When TensorFlow-2 loses a task, it may run a step twice: up to 10 more

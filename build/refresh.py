@@ -30,8 +30,10 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
+import glossary
 import linked
 import navigation
+import nbformat
 import notebooks
 import searches
 import several_machines
@@ -41,7 +43,7 @@ from common.told.example import example_of
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"(<!-- (\w+): (.*?) -->)(.*?)(<!-- end -->)", re.S)
-MEASURED = ROOT / "tests" / "measured.json"  # seconds of the quoted runs
+MEASURED = ROOT / "build" / "measured.json"  # seconds of the quoted runs
 
 
 def readmes(first: Collection[str] = ()) -> list[Path]:
@@ -85,13 +87,13 @@ def table(argument: str) -> str:
 def seconds(example: str) -> str:
     measured = json.loads(MEASURED.read_text())
     if example not in measured:
-        sys.exit(f"{example} has no measured time yet: run tests/refresh.sh, without --fixed")
+        sys.exit(f"{example} has no measured time yet: run build/refresh.sh, without --fixed")
     return f"{measured[example]:.0f} s"
 
 
 def benchmark(_: str) -> str:
     """The results of `benchmark.py --json`: a Markdown table, and an explanation of its rows."""
-    found = json.loads((ROOT / "tests" / "benchmark.json").read_text())
+    found = json.loads((ROOT / "measure" / "benchmark.json").read_text())
     medians, work = found["medians"], found["work"]
     strategy = medians["ParameterServerStrategy"]
     lines = ["| | examples/s | relative to ParameterServerStrategy |", "|---|---|---|"]
@@ -138,7 +140,7 @@ def accuracies(found: list[float | None]) -> str:
 
 def sweep(example: str) -> str:
     """The results of `sweep.py`: a Markdown table with the default rate in bold."""
-    found = json.loads((ROOT / "tests" / "sweep.json").read_text())[example]
+    found = json.loads((ROOT / "measure" / "sweep.json").read_text())[example]
     defaults, _ = example_of(ROOT / example / "worker.py")
     lines = ["| learning rate | 2 workers | 4 workers |", "|---|---|---|"]
     for rate, reached in found.items():
@@ -147,7 +149,7 @@ def sweep(example: str) -> str:
             cells = [f"**{cell}**" for cell in cells]
         lines.append(f"| {' | '.join(cells)} |")
     text = ("Test accuracy after the default number of steps: the mean of three seeds, and their "
-            "range (`tests/sweep.py`). One test example is worth 0.3 points, and a difference of "
+            "range (`measure/sweep.py`). One test example is worth 0.3 points, and a difference of "
             "one or two examples means nothing. Bold: the default. We choose it so that twice the "
             "default works, too.")  # fmt: skip
     return "\n".join([text, "", *lines])
@@ -217,6 +219,20 @@ def replace(path: Path, text: str) -> None:
     print(f"refreshed {path.relative_to(ROOT)}", flush=True)
 
 
+def link_notebooks() -> None:
+    """Writes the links to neighbours and glossary into every notebook where they have changed, and
+    the headings into the tutorial's index."""
+    for path in navigation.order():
+        text = (ROOT / path).read_text(encoding="utf-8")
+        notebook = navigation.linked(nbformat.reads(text, as_version=4), path)
+        notebook = glossary.linked(notebook, path)
+        if nbformat.writes(notebook).rstrip("\n") != text.rstrip("\n"):
+            nbformat.write(notebook, ROOT / path)
+            print(f"linked {path}", flush=True)
+    page = ROOT / navigation.TUTORIAL / "README.md"
+    page.write_text(navigation.named(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
 def checked(names: list[str]) -> list[str]:
     """The folder names without a trailing slash; exits with a one-line error if one is unknown."""
     folders = [name.rstrip("/") for name in names]
@@ -249,7 +265,7 @@ def main() -> None:
         own = path.parent.name in folders and path.parent != ROOT
         text = path.read_text(encoding="utf-8")
         replace(path, refreshed(text, kinds, () if own else folders))
-    navigation.refresh()
+    link_notebooks()
     if flags.fixed:
         return
     chosen = [str(path) for path in notebooks.everything() if path.parts[0] in folders]

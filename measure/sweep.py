@@ -1,6 +1,6 @@
 """The small sweep behind the defaults: test accuracy by learning rate and number of workers.
 
-`.venv/bin/python tests/sweep.py [EXAMPLE ...]` runs each example with two and with four workers,
+`bash measure/start.sh sweep [EXAMPLE ...]` runs each example with two and with four workers,
 at rates from a quarter of its default rate to four times as high, each with three seeds, and
 otherwise with its defaults. It writes the accuracies to `sweep.json`, which the READMEs quote. It
 takes about 40 minutes.
@@ -14,23 +14,22 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+from schemes import SCHEMES  # of Many-Workers
+from watch import ROOT
 
-import formulas  # noqa: E402
+from common.told.example import example_of
 
-from common.told.example import example_of  # noqa: E402
-
-FOUND = ROOT / "tests" / "sweep.json"
+FOUND = ROOT / "measure" / "sweep.json"
 FACTORS, WORKERS, SEEDS = (0.25, 1, 2, 4), (2, 4), (0, 1, 2)
 
 
 def examples() -> list[str]:
     """The schemes that can run with two and with four workers on the same data."""
+    scripts = {name: ROOT / name / "worker.py" for name in SCHEMES}
     return [
         name
-        for name in formulas.folders()
-        if formulas.of(name).scheme and example_of(ROOT / name / "worker.py")[0]["workers"] == 2
+        for name, script in scripts.items()
+        if script.exists() and example_of(script)[0]["workers"] == 2
     ]
 
 

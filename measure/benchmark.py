@@ -1,6 +1,7 @@
 """Measures how fast the examples are, compared with a bare loop, TensorFlow's strategy and limits.
 
-    python tests/benchmark.py [--repeats 3] [--steps 3000] [--json FILE] [--torch_python PYTHON]
+    bash measure/start.sh benchmark [--repeats 3] [--steps 3000] [--json FILE]
+                                    [--torch_python PYTHON]
 
 The contenders take turns, so that a busy machine slows all of them down; only the ratios of
 their medians matter. Two workers and one ps train on this machine:
@@ -15,7 +16,7 @@ their medians matter. Two workers and one ps train on this machine:
 - ten steps a call: the strategy's function makes 10 steps each time it is scheduled.
 - the other examples: real runs like the first, with the flags and lengths in `EXAMPLES`.
 - PyTorch: two processes that average their parameters every 10 steps, with gloo; left out if torch
-  is missing (`pip install -r tests/requirements-benchmark.txt`).
+  is missing (`pip install -r measure/requirements-benchmark.txt`).
 - two single processes: Non-Distributed-Setup twice at the same time, each on its own core; no
   distribution can beat that on two cores.
 - import: `python -c "import tensorflow"`, for comparison with the start-up.
@@ -34,8 +35,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+from watch import ROOT
 
 from common.launch import network
 from common.launch.processes import Group, Process, describe_exit

@@ -169,14 +169,14 @@ class Site:
     def __init__(self, target: Path):
         self.target, self.sources = target, reading_order()
         self.exporter = HTMLExporter(
-            template_name="web", extra_template_basedirs=[str(ROOT / "tests")],
+            template_name="web", extra_template_basedirs=[str(ROOT / "build")],
             exclude_anchor_links=True, exclude_input_prompt=True, exclude_output_prompt=True,
         )  # fmt: skip
         # It removes what a stranger's notebook might contain; here it would only take time.
         self.exporter.register_filter("clean_html", lambda ours: ours)
         light, dark = HtmlFormatter(style="default"), HtmlFormatter(style="github-dark")
-        css = (ROOT / "tests" / "web" / "style.css").read_text()
-        self.script = (ROOT / "tests" / "web" / "frames.js").read_text()
+        css = (ROOT / "build" / "web" / "style.css").read_text()
+        self.script = (ROOT / "build" / "web" / "frames.js").read_text()
         rules = [f.get_style_defs(".highlight") for f in (light, dark)]
         self.css = f"{css}\n{rules[0]}\n@media (prefers-color-scheme: dark) {{\n{rules[1]}\n}}\n"
 
@@ -240,7 +240,7 @@ class Site:
             body = self.body(source)
             self.write(page, body, title=title_of(source), before=before, after=after,
                        contents=contents(body), frames='class="frames"' in body)  # fmt: skip
-        search = (ROOT / "tests" / "web" / "search.html").read_text()
+        search = (ROOT / "build" / "web" / "search.html").read_text()
         self.write(Path("search.html"), search, title="Search")
 
     def _neighbour(self, page: Path, j: int) -> dict:

@@ -6,8 +6,9 @@
 # --notebooks [NAME...]: only the notebooks, or those named: AGN, Servers, Multiple-Workers.
 here=$(CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../common/setup.sh"
-cd "$here/.." || exit 1
+export PYTHONPATH="$PYTHONPATH:$root/measure:$root/Many-Workers"  # the tables of what was measured
+cd "$root" || exit 1
 if [ "$1" = --benchmark ]; then
-  "$PYTHON" tests/benchmark.py --json tests/benchmark.json || exit 1
+  "$PYTHON" measure/benchmark.py --json measure/benchmark.json || exit 1
 fi
-exec "$PYTHON" tests/refresh.py "$@"
+exec "$PYTHON" build/refresh.py "$@"

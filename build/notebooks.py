@@ -7,7 +7,6 @@ from pathlib import Path
 
 import nbformat
 import papermill
-from machine import seconds
 
 ROOT = Path(__file__).resolve().parents[1]
 SIDE_BY_SIDE = ROOT / "Basics-Tutorial" / "Multiple-Workers"  # these run at the same time
@@ -61,16 +60,17 @@ def cleaned(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     return notebook
 
 
-def execute(path: Path, target: Path, parameters: dict | None = None) -> nbformat.NotebookNode:
+def execute(
+    path: Path, target: Path, parameters: dict | None = None, limit: int = 600
+) -> nbformat.NotebookNode:
     """Executes a notebook with papermill, with the kernel in the notebook's own folder.
 
     Raises:
         papermill.PapermillExecutionError: with the traceback of the cell that failed.
-        nbclient.exceptions.CellTimeoutError: if one cell takes over two minutes (on a usual
-            machine).
+        nbclient.exceptions.CellTimeoutError: if one cell takes longer than `limit` seconds.
     """
     # papermill's own cwd would change this whole process, which may run other notebooks too.
-    place, limit = {"metadata": {"path": str(path.parent)}}, round(seconds(120))
+    place = {"metadata": {"path": str(path.parent)}}
     papermill.execute_notebook(path, target, parameters, kernel_name="python3", resources=place,
                                progress_bar=False, execution_timeout=limit)  # fmt: skip
     return nbformat.read(target, as_version=4)

@@ -1,7 +1,7 @@
 """Real runs over a link of 100 Mbit/s, beside what the simulation predicts.
 
-    .venv/bin/python tests/linked.py speed     examples/s and staleness, 1 to 8 workers: 10 minutes
-    .venv/bin/python tests/linked.py target    time to a test accuracy, every scheme: 20 minutes
+    bash measure/start.sh linked speed     examples/s and staleness, 1 to 8 workers: 10 minutes
+    bash measure/start.sh linked target    time to a test accuracy, every scheme: 20 minutes
 
 Needs a machine that allows private networks. The results go to `linked.json`, which READMEs quote.
 """
@@ -14,14 +14,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "Many-Workers")]
+import simulate  # of Many-Workers
+from watch import ROOT
 
-import simulate  # noqa: E402
+from common.record import trace
 
-from common.record import trace  # noqa: E402
-
-FOUND = ROOT / "tests" / "linked.json"
+FOUND = ROOT / "measure" / "linked.json"
 MBIT = 100
 WORK = ("--data", "synthetic", "--hidden", "128", "--batch_size", "64", "--learning_rate", "0.01")
 # Scheme, window, and updates with one worker; asynchronous schemes make that many per worker.

@@ -1,4 +1,4 @@
-"""A real Slurm with three nodes on this machine, for tests: as root, with Debian's packages.
+"""A real Slurm with three nodes on this machine: as root, with Debian's packages.
 
 It changes nothing outside its folder: its daemons have free ports and private mounts. There,
 /etc/hosts knows the nodes, and n2 and n3 each have a private disk at `local`.
@@ -13,8 +13,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-import pytest
-from conftest import environment, eventually
+from watch import Unavailable, environment, eventually
 
 from common.launch import network
 
@@ -26,9 +25,9 @@ shift && exec "$@" """
 
 
 def install() -> None:
-    """Installs Slurm, where that is allowed; skips the test, with the reason, if that fails."""
+    """Installs Slurm, where that is allowed; raises Unavailable, with the reason, if that fails."""
     if os.getuid() != 0:
-        pytest.skip("a Slurm cluster for tests needs root")
+        raise Unavailable("a Slurm cluster here needs root")
     with open(Path(tempfile.gettempdir(), f"apt-{os.getuid()}.lock"), "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one test at a time installs
         if not all(map(shutil.which, PROGRAMS)) and shutil.which("apt-get"):
@@ -37,9 +36,11 @@ def install() -> None:
                 subprocess.run(["apt-get", "-q", *words], stdin=subprocess.DEVNULL,
                                capture_output=True)  # fmt: skip
     if not all(map(shutil.which, PROGRAMS)):
-        pytest.skip("no Slurm here, and it cannot be installed (Debian: apt install slurm-wlm)")
+        raise Unavailable(
+            "no Slurm here, and it cannot be installed (Debian: apt install slurm-wlm)"
+        )
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
-        pytest.skip("a Slurm cluster for tests needs mount namespaces")
+        raise Unavailable("a Slurm cluster here needs mount namespaces")
 
 
 class Cluster:
@@ -81,7 +82,7 @@ def running():
     key = folder / "munge.key"
     key.touch(0o600)
     key.write_bytes(os.urandom(128))
-    template = Path(__file__).with_name("slurm") / "slurm.conf"
+    template = Path(__file__).with_name("slurm.conf")
     host, ports = socket.gethostname().partition(".")[0], network.free_ports(4, private=False)
     conf = template.read_text().format(host=host, folder=folder, ports=ports)
     (folder / "slurm.conf").write_text(conf)

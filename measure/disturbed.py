@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from conftest import ROOT, eventually, held, listening, processes
+from watch import ROOT, eventually, held, listening, processes
 
 from common.record import results
 
@@ -117,7 +117,7 @@ class Run:
         if not names <= pids.keys():
             return False
         if fault == "cut":
-            command = [sys.executable, "-S", CABLE, pids[min(names)], PAUSES[fault]]
+            command = [sys.executable, CABLE, pids[min(names)], PAUSES[fault]]
             command = [str(word) for word in command]
             return subprocess.run(command, stdout=subprocess.DEVNULL).returncode == 0
         try:

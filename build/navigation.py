@@ -57,21 +57,6 @@ def linked(notebook: nbformat.NotebookNode, path: Path) -> nbformat.NotebookNode
     return notebook
 
 
-def refresh() -> None:
-    """Writes the links into every notebook where they have changed."""
-    import glossary
-
-    for path in order():
-        text = (ROOT / path).read_text(encoding="utf-8")
-        notebook = linked(nbformat.reads(text, as_version=4), path)
-        notebook = glossary.linked(notebook, path)
-        if nbformat.writes(notebook).rstrip("\n") != text.rstrip("\n"):
-            nbformat.write(notebook, ROOT / path)
-            print(f"linked {path}", flush=True)
-    page = ROOT / TUTORIAL / "README.md"
-    page.write_text(named(page.read_text(encoding="utf-8")), encoding="utf-8")
-
-
 ENTRY = re.compile(r"^- \[([^\]]+)\]\(([^)#\s]+\.ipynb)#([^)\s]+)\)[^\[]*?(?=\n- |\n\n|\Z)", re.M)
 
 

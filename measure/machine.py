@@ -1,4 +1,4 @@
-"""Measures how slow this machine is now; all time limits in the tests scale with it."""
+"""Measures how slow this machine is now; time limits scale with it."""
 
 import math
 import subprocess

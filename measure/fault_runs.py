@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import disturbed
 import fault_table
-from conftest import ROOT
 from disturbed import Run, missing_and_twice
+from watch import ROOT
 
 from common import flags as command_line
 from common.launch import network

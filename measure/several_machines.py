@@ -1,8 +1,8 @@
 """Runs across machines, which are network namespaces here, with real links of 100 Mbit/s.
 
-    .venv/bin/python tests/several_machines.py places      where the tasks go
-    .venv/bin/python tests/several_machines.py pays        when a second machine pays
-    .venv/bin/python tests/several_machines.py screens     what a run shows over ssh, and on Slurm
+    bash measure/start.sh several_machines places      where the tasks go
+    bash measure/start.sh several_machines pays        when a second machine pays
+    bash measure/start.sh several_machines screens     what a run shows over ssh, and on Slurm
 
 Needs root, and what `hosts.py` and `slurm_cluster.py` need. The results go to
 `several_machines.json`, which a README quotes.
@@ -18,13 +18,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent
-sys.path[:0] = [str(ROOT), str(HERE)]
+import hosts
+import numpy as np
+import slurm_cluster
+from watch import ROOT, Unavailable, eventually, processes
 
-import numpy as np  # noqa: E402
-
-FOUND = HERE / "several_machines.json"
+FOUND = ROOT / "measure" / "several_machines.json"
 MBIT = 100
 # Two layers of the same size. TensorFlow deals weights, biases, weights, biases to the ps in turn:
 # of two, one gets all weights; of three, two get those of one layer each.
@@ -120,9 +119,6 @@ def over_ssh(some) -> str:
 
 def on_slurm() -> str:
     """What a job on Slurm shows. Its worker 1 is killed once."""
-    import slurm_cluster
-    from conftest import eventually, processes
-
     words = ["--nodes", "3", "Several-Machines/slurm.sbatch", "HogWild", "--steps", "4000"]
     with slurm_cluster.running() as cluster, tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "screen")
@@ -195,11 +191,13 @@ def main() -> None:
     if len(sys.argv) != 2 or sys.argv[1] not in kinds:
         sys.exit(__doc__)
     found = json.loads(FOUND.read_text()) if FOUND.exists() else {}
-    import hosts  # late: refresh.py needs only the tables
-
     mbit = None if sys.argv[1] == "screens" else MBIT
-    with tempfile.TemporaryDirectory() as keys, hosts.started(Path(keys), MACHINES, mbit) as some:
-        found[sys.argv[1]] = kinds[sys.argv[1]](some)
+    with tempfile.TemporaryDirectory() as keys:
+        try:
+            with hosts.started(Path(keys), MACHINES, mbit) as some:
+                found[sys.argv[1]] = kinds[sys.argv[1]](some)
+        except Unavailable as reason:
+            sys.exit(f"error: {reason}")
     FOUND.write_text(json.dumps(found, indent=1) + "\n")
 
 

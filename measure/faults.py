@@ -1,11 +1,11 @@
 """What becomes of a run when a task is killed or stopped, or the cable is pulled: every example,
 every task, three moments.
 
-    python tests/faults.py                         # all that faults.jsonl does not have yet
-    python tests/faults.py --examples HogWild,AGN --faults kill,cut --moments middle --again
-    python tests/faults.py --examples 'TensorFlow-2 --strategy multi_worker_mirrored'
-    python tests/faults.py --soak                  # hundreds of runs, and a long one
-    python tests/faults.py --table                 # only writes the table, faults.md
+    bash measure/start.sh faults                         # all that faults.jsonl does not have yet
+    bash measure/start.sh faults --examples HogWild,AGN --faults kill,cut --moments middle --again
+    bash measure/start.sh faults --examples 'TensorFlow-2 --strategy multi_worker_mirrored'
+    bash measure/start.sh faults --soak                  # hundreds of runs, and a long one
+    bash measure/start.sh faults --table                 # only writes the table, faults.md
 
 It is a benchmark, not a test: the whole matrix takes hours. Each cell becomes a line in
 `faults.jsonl` as soon as it is measured, so Ctrl-C loses only the runs in progress. `--quick` is
@@ -23,8 +23,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import fault_soak
 import fault_table
 from fault_runs import Matrix, matrix
@@ -40,8 +38,8 @@ QUICK = {"HogWild": 1000}  # --steps
 def everything() -> list[str]:
     """Every example with processes of its own."""
     scripts = HERE.parent.glob("*/run.sh")
-    without = {HERE, HERE.parent / "Many-Workers", HERE.parent / "Several-Machines"}
-    return sorted(path.parent.name for path in scripts if path.parent not in without)
+    others = ("tests", "Many-Workers", "Several-Machines")
+    return sorted(path.parent.name for path in scripts if path.parent.name not in others)
 
 
 def parser() -> argparse.ArgumentParser:

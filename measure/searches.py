@@ -1,6 +1,6 @@
 """The measurements behind the tables of One-Network-per-Device and of Actor-Learner.
 
-`.venv/bin/python tests/searches.py [seeds] [speed] [actors]` writes them to `searches.json`, which
+`bash measure/start.sh searches [seeds] [speed] [actors]` writes them to `searches.json`, which
 the READMEs quote. `seeds`: for three seeds, the best network, all networks and their ensemble.
 `speed`: trials per minute with one worker and with two, and HogWild's updates. `actors`: updates
 until Actor-Learner reaches its target, with one, two and four actors. Each takes a few minutes.
@@ -14,8 +14,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-FOUND = ROOT / "tests" / "searches.json"
+from watch import ROOT
+
+FOUND = ROOT / "measure" / "searches.json"
 FOLDER, SEEDS, REPEATS, STEPS = "One-Network-per-Device", (0, 1, 2), 3, 4000
 
 
@@ -81,18 +82,20 @@ def table(which: str) -> str:
     """The measurements as a Markdown table."""
     measured = json.loads(FOUND.read_text())
     if which not in measured:
-        sys.exit(f"{FOUND.name} has no {which} yet: run tests/searches.py {which}")
+        sys.exit(f"{FOUND.name} has no {which} yet: run bash measure/start.sh searches {which}")
     found = measured[which]
     if which == "seeds":
         text = ("Test accuracy with the default flags, nine networks per seed "
-                "(`tests/searches.py`); one test example is worth 0.3 points. The best network has "
-                "the highest *validation* accuracy.")  # fmt: skip
+                "(`measure/searches.py`); one test example is worth 0.3 points. The best network "
+                "has the highest *validation* accuracy.")  # fmt: skip
         lines = ["| seed | best network | all, on average | ensemble |", "|---|---|---|---|"]
         lines += [f"| {seed} | {' | '.join(f'{value:.1%}' for value in each.values())} |"
                   for seed, each in found.items()]  # fmt: skip
     elif which == "actors":
         count = len(found["1"]["updates"])
-        text = f"Median of {count} seeds (smallest to largest), on two cores (`tests/searches.py`)."
+        text = (
+            f"Median of {count} seeds (smallest to largest), on two cores (`measure/searches.py`)."
+        )
         lines = ["| actors | updates to the target | seconds | mean staleness |",
                  "|---|---|---|---|"]  # fmt: skip
         lines += [f"| {n} | {spread(each['updates'])} | {spread(each['seconds'], '.1f')} | "
@@ -100,9 +103,9 @@ def table(which: str) -> str:
     else:
         count = len(found[FOLDER]["1"])
         text = (f"Median of {count} interleaved runs (smallest to largest), on two cores "
-                f"(`tests/searches.py`). A trial is {STEPS:,} updates of one network, and HogWild "
-                "makes as many. *Training alone* leaves out the rest of a trial: its graph, its "
-                "session, the validation, the claim and the hand-in.")  # fmt: skip
+                f"(`measure/searches.py`). A trial is {STEPS:,} updates of one network, and "
+                "HogWild makes as many. *Training alone* leaves out the rest of a trial: its "
+                "graph, its session, the validation, the claim and the hand-in.")  # fmt: skip
         lines = ["| | 1 worker | 2 workers | speed-up |", "|---|---|---|---|"]
         rows = (("One-Network-per-Device, trials/minute", FOLDER, 60 / STEPS),
                 ("training alone, updates/s", "training", 1),

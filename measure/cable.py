@@ -9,9 +9,6 @@ import ctypes
 import os
 import sys
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common.launch import link
 

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from conftest import environment
+from watch import Unavailable, environment
 
 POLICY = Path("/usr/sbin/policy-rc.d")  # Debian: keeps a new package from starting its service
 CONFIG = """
@@ -31,10 +31,6 @@ SetEnv {env}
 # sshd needs /run/sshd. The host's temporary folder is its own disk, which no other host sees.
 START = """mount -t tmpfs none /run && mkdir -m 755 /run/sshd && mount -t tmpfs none {disk} &&
 exec {sshd} -D -e -f {where}/sshd_config"""
-
-
-class Unavailable(Exception):
-    """This machine cannot have such hosts; says why."""
 
 
 def _call(*words, check: bool = True) -> str:
