@@ -57,7 +57,7 @@ def batches(flags, worker: int = 0, workers: int = 1, examples=None):
         numbers = shuffled(len(labels), size, flags.seed + 1000 * worker)
     else:
         numbers = tf.data.Dataset.range(len(labels)).batch(size, drop_remainder=True).repeat()
-    next_numbers = pipeline(numbers, flags, worker)
+    next_numbers = _next(numbers, numbers.element_spec, flags, worker)  # the first is there at once
 
     @graphs.scope("batch")
     def next_batch():
@@ -70,18 +70,66 @@ def batches(flags, worker: int = 0, workers: int = 1, examples=None):
 def pipeline(dataset, flags, worker: int = 0, threads: int = 1):
     """Turns any `tf.data.Dataset` into a function that makes its next element; applies `--delay`.
 
-    The dataset must repeat forever. It prepares elements in `threads` threads of its own. A step
-    takes them in its own thread: switching to another, as `iterator.get_next()` does, costs as
-    much as a small gradient.
+    An element keeps its structure and kinds: tuples, dictionaries, sparse and ragged tensors. The
+    dataset should repeat forever; `is_end` recognises the error of a step that finds no element.
+
+    It prepares elements in `threads` threads of its own, up to 8 in advance. The initialisation
+    waits for the first one, which may take long (a shuffle buffer is filled, a file is read): no
+    worker starts to train before all have one, so that none pulls parameters which are old when
+    its batch arrives.
     """
+    with tf.device("/cpu:0"):  # of this task
+        source = tf.data.make_initializable_iterator(dataset.with_options(_options(threads)))
+        with tf.control_dependencies([source.initializer]):
+            first = source.get_next_as_optional()  # an optional is empty after the last element
+
+        def following(_):
+            return source.get_next_as_optional()
+
+        def is_there(optional):
+            return optional.has_value()
+
+        def parts(optional):
+            return _parts(optional.get_value())
+
+        rest = tf.data.Dataset.counter().map(following)
+        everything = tf.data.Dataset.from_tensors(first).concatenate(rest)
+        return _next(everything.take_while(is_there).map(parts), dataset.element_spec, flags, worker)
+
+
+def is_end(error: tf.errors.OutOfRangeError) -> bool:
+    """Whether a step found no element in its `pipeline`. If not, the run has made all its steps:
+    then `session.next_update` raises this error, too."""
+    return "End of sequence" in error.message
+
+
+def _options(threads: int) -> tf.data.Options:
     options = tf.data.Options()
     options.threading.private_threadpool_size = threads
     options.autotune.enabled = False
-    kinds = tf.nest.flatten(tf.data.get_output_types(dataset), expand_composites=True)
-    shapes = tf.nest.flatten(tf.data.get_output_shapes(dataset), expand_composites=True)
-    kind = {"output_types": kinds, "output_shapes": shapes}
+    return options
+
+
+def _parts(element) -> list[tf.Tensor]:
+    """The tensors that make up an element: three for a sparse tensor, two or more for a ragged."""
+    parts = tf.nest.flatten(element, expand_composites=True)
+    return [part for part in parts if part is not None]
+
+
+def _next(parts, structure, flags, worker: int):
+    """Makes the function that makes the next element, of this `structure`, from the dataset of its
+    `parts`.
+
+    A step takes an element in its own thread: switching to another, as `iterator.get_next()` does,
+    costs as much as a small gradient. TensorFlow offers that only as a raw operation.
+    """
+    specs = tf.nest.flatten(parts.element_spec)
+    kind = {
+        "output_types": [spec.dtype for spec in specs],
+        "output_shapes": [spec.shape for spec in specs],
+    }
     with tf.device("/cpu:0"):  # of this task
-        elements = tf.data.experimental.to_variant(dataset.prefetch(8).with_options(options))
+        elements = tf.data.experimental.to_variant(parts.prefetch(8).with_options(_options(1)))
         iterator = tf.raw_ops.IteratorV2(shared_name="", container="", **kind)
         start = tf.raw_ops.MakeIterator(dataset=elements, iterator=iterator)
     tf.add_to_collection(tf.GraphKeys.TABLE_INITIALIZERS, start)  # run by tf.tables_initializer
@@ -90,8 +138,8 @@ def pipeline(dataset, flags, worker: int = 0, threads: int = 1):
     def next_element():
         late = [tf.numpy_function(lambda: time.sleep(seconds), [], [])] if seconds else []
         with tf.device("/cpu:0"), tf.control_dependencies(late):
-            parts = tf.raw_ops.IteratorGetNextSync(iterator=iterator, **kind)
-        return tf.nest.pack_sequence_as(tf.data.get_output_types(dataset), parts)
+            found = tf.raw_ops.IteratorGetNextSync(iterator=iterator, name="next_element", **kind)
+        return tf.nest.pack_sequence_as(structure, found, expand_composites=True)
 
     return next_element
 
