@@ -93,8 +93,9 @@ def pipeline(dataset, flags, worker: int = 0, threads: int = 1):
             return _parts(optional.get_value())
 
         rest = tf.data.Dataset.counter().map(following)
-        everything = tf.data.Dataset.from_tensors(first).concatenate(rest)
-        return _next(everything.take_while(is_there).map(parts), dataset.element_spec, flags, worker)
+        optionals = tf.data.Dataset.from_tensors(first).concatenate(rest)
+        elements = optionals.take_while(is_there).map(parts)
+    return _next(elements, dataset.element_spec, flags, worker)
 
 
 def is_end(error: tf.errors.OutOfRangeError) -> bool:

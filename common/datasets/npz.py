@@ -106,11 +106,11 @@ def read(path: str) -> dict[str, np.ndarray]:
             fail(f"--data {path}: x_{part} must hold whole numbers that fit in int64, below 2^63")
     x_train, x_test = arrays["x_train"], arrays["x_test"]
     if len({(x.dtype == np.uint8, x.dtype.kind == "f") for x in (x_train, x_test)}) > 1:
-        fail(f"--data {path}: x_train holds {x_train.dtype} and x_test {x_test.dtype}, and bytes, "
-             "other whole numbers and floats are used differently: save both as one type")
+        fail(f"--data {path}: x_train holds {x_train.dtype} and x_test {x_test.dtype}, but bytes, "
+             "whole numbers and floats mean different things: save both as one type")  # fmt: skip
     if x_train.dtype == np.uint8 and max(x_train.max(initial=0), x_test.max(initial=0)) == 1:
-        fail(f"--data {path}: x_train and x_test hold only the bytes 0 and 1, but bytes are pixels, "
-             "which are divided by 255: save them as float32")  # fmt: skip
+        fail(f"--data {path}: x_train and x_test hold only the bytes 0 and 1, but bytes count as "
+             "pixels, and are divided by 255: save them as float32")  # fmt: skip
     if x_train.shape[1:] != x_test.shape[1:]:
         fail(f"--data {path}: examples of x_train {x_train.shape[1:]} and x_test "
              f"{x_test.shape[1:]} differ in shape")  # fmt: skip
