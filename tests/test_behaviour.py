@@ -154,6 +154,11 @@ def test_local_state_survives(start):
     summary = json.loads((where / "summary.json").read_text())
     assert summary["global_step"] == 400
     assert [task["restarts"] for task in summary["tasks"]] == [1, 0, 1]
+    why = "was killed by SIGKILL"
+    assert [task["restart_reasons"] for task in summary["tasks"]] == [[why], [], [why]]
+    for job, index, count in (("ps", 0, 1), ("worker", 0, 0), ("worker", 1, 1)):
+        log = (where / "logs" / f"{job}-{index}.log").read_text()
+        assert log.count(f"run.sh: restart 1: this task {why}\n") == count
     assert summary["test_accuracy"] > 0.95  # as without kills: tests/sweep.json
 
 
