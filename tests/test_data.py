@@ -1,5 +1,6 @@
 """The data: each example goes to exactly one worker, and each file is complete or missing."""
 
+import argparse
 import contextlib
 import gzip
 import hashlib
@@ -482,6 +483,39 @@ def test_a_sparse_element_in_a_loop_and_in_a_sum():
         with tf.Session() as session:
             initialise(session)
             assert session.run(total) == sum(range(5)) + 5 * 7
+
+
+@pytest.mark.parametrize("files", [4, 1])
+def test_the_recipe_for_tfrecord_files(tmp_path, files):
+    """As QUESTIONS.md says: each worker gets its own records, all of them in each epoch."""
+    page = next(path for path in (ROOT / "QUESTIONS.md", ROOT / "docs" / "QUESTIONS.md")
+                if path.is_file())  # fmt: skip
+    (recipe,) = re.findall(r"```python\n(files = .*?)```", page.read_text(), re.S)
+    recipe = recipe.replace("/data/", f"{tmp_path}/")
+    if files == 1:  # fewer than workers
+        first, then = ".shard(flags.workers, task.index)", ".interleave(tf.data.TFRecordDataset)"
+        assert first + then in recipe
+        recipe = recipe.replace(first + then, then + first)
+    for k in range(files):
+        with tf.io.TFRecordWriter(str(tmp_path / f"train-{k}.tfrecord")) as file:
+            for number in range(k, 24, files):
+                file.write(str(number).encode())
+
+    def parse(record):
+        return tf.strings.to_number(record, tf.int64)
+
+    seen = []
+    for worker in (0, 1):
+        options = flags("--batch_size", 3)
+        names = {"tf": tf, "data": data, "flags": options, "parse": parse,
+                 "task": argparse.Namespace(index=worker)}  # fmt: skip
+        with tf.Graph().as_default(), tf.Session() as session:
+            exec(recipe, names)
+            batch = names["next_batch"]()
+            initialise(session)
+            seen.append([int(n) for _ in range(8) for n in session.run(batch)])
+    assert [sorted(mine) for mine in seen] == [sorted([*set(mine)] * 2) for mine in seen]
+    assert sorted({*seen[0], *seen[1]}) == list(range(24)) and len(seen[0]) == 24
 
 
 def test_the_end_of_a_pipeline_is_not_the_end_of_the_run():
