@@ -114,7 +114,7 @@ class Journal:
     def summary(self, cluster) -> dict:
         """The content of `summary.json`."""
         flags, total = self.flags, sum(self.staleness.values())
-        ended = {"exit_code": 0, "restarts": 0}
+        ended = {"exit_code": 0, "restarts": 0, "restart_reasons": []}
         nothing = {"local_steps": 0, "examples": 0, "seconds": 0.0}
         tasks = [{"job": "ps", "index": k, **ended, **nothing} for k in range(flags.ps)]
         for k in range(flags.workers):

@@ -23,6 +23,7 @@ class Problem:
     """
 
     def __init__(self, flags):
+        datasets.check_floats(flags)
         example, classes, _ = datasets.describe(flags)
         widths = [math.prod(example), classes]
         widths[1:1] = [flags.hidden] if flags.model == "mlp" else []

@@ -13,6 +13,7 @@ PAIRS = LAYERS // 2
 
 def sizes(flags) -> list[int]:
     """The width of the input of each layer, and of the output."""
+    datasets.check_floats(flags)
     example, classes, _ = datasets.describe(flags)
     return [math.prod(example), *[flags.hidden] * (LAYERS - 1), classes]
 
@@ -68,8 +69,8 @@ def _measures(output, labels):
 
 
 def flat(x: tf.Tensor) -> tf.Tensor:
-    """Images as rows, [batch, pixels]."""
-    return tf.reshape(x, [-1, math.prod(x.shape[1:].as_list())])
+    """Images as rows, [batch, pixels], of floats."""
+    return tf.reshape(tf.cast(x, tf.float32), [-1, math.prod(x.shape[1:].as_list())])
 
 
 def check(flags) -> None:

@@ -41,9 +41,9 @@ if GPUS in env and "SLURM_GPUS_PER_TASK" not in env:  # each task has all GPUs o
 signal.signal(signal.SIGTERM, lambda *_: end(1))
 threading.Thread(target=report, daemon=True).start()
 for line in sys.stdin:
-    whose, restarts, log, command = json.loads(line)
+    whose, reasons, log, command = json.loads(line)
     if whose == rank:
         task = Process("task", rank, command, Path(log))
-        task.restarts = restarts
+        task.restarts, task.restart_reasons = len(reasons), reasons
         group.start(task, env)
 end(0)

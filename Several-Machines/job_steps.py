@@ -46,7 +46,7 @@ class Tasks:
         process.log.touch()
         self._running.add(process)
         rank, log = self._tasks.index(process), str(process.log)
-        line = json.dumps([rank, process.restarts, log, process.command])
+        line = json.dumps([rank, process.restart_reasons, log, process.command])
         try:
             print(line, file=self._srun.stdin, flush=True)
         except BrokenPipeError:  # the step has ended

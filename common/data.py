@@ -57,7 +57,7 @@ def batches(flags, worker: int = 0, workers: int = 1, examples=None):
         numbers = shuffled(len(labels), size, flags.seed + 1000 * worker)
     else:
         numbers = tf.data.Dataset.range(len(labels)).batch(size, drop_remainder=True).repeat()
-    next_numbers = pipeline(numbers, flags, worker)
+    next_numbers = _next(numbers, numbers.element_spec, flags, worker)  # it has the first at once
 
     @scope("batch")
     def next_batch():
@@ -70,28 +70,91 @@ def batches(flags, worker: int = 0, workers: int = 1, examples=None):
 def pipeline(dataset, flags, worker: int = 0, threads: int = 1):
     """Turns any `tf.data.Dataset` into a function that makes its next element; applies `--delay`.
 
-    The dataset must repeat forever. It prepares elements in `threads` threads of its own. A step
-    takes them in its own thread: switching to another, as `iterator.get_next()` does, costs as
-    much as a small gradient.
+    An element keeps its structure and kinds: tuples, dictionaries, sparse and ragged tensors. The
+    dataset should repeat forever; `is_end` recognises the error of a step that finds no element.
+
+    It prepares elements in `threads` threads of its own, up to 8 in advance. The initialisation
+    waits for the first one, which may take long (a shuffle buffer is filled, a file is read): no
+    worker starts to train before all have one. A step's pull does not wait for its batch, so the
+    first update would otherwise be computed from parameters that are old when the batch arrives.
     """
+    structure = dataset.element_spec
+    if any(not isinstance(spec, tf.TensorSpec) for spec in tf.nest.flatten(structure)):
+        dataset = dataset.map(_parts)
+    with tf.device("/cpu:0"):  # of this task
+        dataset = _started(dataset.with_options(_options(threads)))
+    return _next(dataset, structure, flags, worker)
+
+
+def is_end(error: tf.errors.OutOfRangeError) -> bool:
+    """Whether a step, or the initialisation, found no element in its `pipeline`. If not, the run
+    has made all its steps: then `session.next_update` raises this error, too."""
+    return "End of sequence" in error.message
+
+
+def _options(threads: int) -> tf.data.Options:
     options = tf.data.Options()
     options.threading.private_threadpool_size = threads
     options.autotune.enabled = False
-    kinds = tf.nest.flatten(tf.data.get_output_types(dataset), expand_composites=True)
-    shapes = tf.nest.flatten(tf.data.get_output_shapes(dataset), expand_composites=True)
-    kind = {"output_types": kinds, "output_shapes": shapes}
+    return options
+
+
+def _parts(*element) -> list[tf.Tensor]:
+    """The tensors that make up an element: three for a sparse tensor, two or more for a ragged."""
+    parts = tf.nest.flatten(element, expand_composites=True)
+    return [part for part in parts if part is not None]
+
+
+def _iterator(dataset) -> tuple[tf.Tensor, tf.Operation, dict]:
+    """An iterator, the operation that starts it, and the types and shapes of its elements.
+
+    These are raw operations, since only they offer `IteratorGetNextSync`, which takes an element in
+    the thread of the caller. To switch to another thread, as `iterator.get_next()` does, costs as
+    much as a small gradient.
+    """
+    specs = tf.nest.flatten(dataset.element_spec)
+    kind = {
+        "output_types": [spec.dtype for spec in specs],
+        "output_shapes": [spec.shape for spec in specs],
+    }
+    iterator = tf.raw_ops.IteratorV2(shared_name="", container="", **kind)
+    elements = tf.data.experimental.to_variant(dataset)
+    return iterator, tf.raw_ops.MakeIterator(dataset=elements, iterator=iterator), kind
+
+
+def _started(dataset):
+    """A dataset of the same elements that has the first one when an iterator over it starts."""
+    source, start, kind = _iterator(dataset)
+    with tf.control_dependencies([start]):
+        first = tf.raw_ops.IteratorGetNextSync(iterator=source, **kind)
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.int64)])
+    def following(_):
+        return tf.raw_ops.IteratorGetNextSync(iterator=source, **kind)
+
+    function = following.get_concrete_function()
+    rest = tf.raw_ops.MapDataset(  # Dataset.map would make another error of the end of `source`
+        input_dataset=tf.data.experimental.to_variant(tf.data.Dataset.counter()),
+        f=function, other_arguments=function.captured_inputs,
+        preserve_cardinality=False, use_inter_op_parallelism=False, **kind,
+    )  # fmt: skip
+    first = tf.data.Dataset.from_tensors(tuple(first))
+    return first.concatenate(tf.data.experimental.from_variant(rest, first.element_spec))
+
+
+def _next(dataset, structure, flags, worker: int):
+    """Makes the function that makes the next element, of this `structure`; the elements of
+    `dataset` are its parts."""
     with tf.device("/cpu:0"):  # of this task
-        elements = tf.data.experimental.to_variant(dataset.prefetch(8).with_options(options))
-        iterator = tf.raw_ops.IteratorV2(shared_name="", container="", **kind)
-        start = tf.raw_ops.MakeIterator(dataset=elements, iterator=iterator)
+        iterator, start, kind = _iterator(dataset.prefetch(8).with_options(_options(1)))
     tf.add_to_collection(tf.GraphKeys.TABLE_INITIALIZERS, start)  # run by tf.tables_initializer
     seconds = (flags.delay or {}).get(worker)
 
     def next_element():
         late = [tf.numpy_function(lambda: time.sleep(seconds), [], [])] if seconds else []
         with tf.device("/cpu:0"), tf.control_dependencies(late):
-            parts = tf.raw_ops.IteratorGetNextSync(iterator=iterator, **kind)
-        return tf.nest.pack_sequence_as(tf.data.get_output_types(dataset), parts)
+            found = tf.raw_ops.IteratorGetNextSync(iterator=iterator, name="next_element", **kind)
+        return tf.nest.pack_sequence_as(structure, found, expand_composites=True)
 
     return next_element
 

@@ -26,6 +26,7 @@ def shapes(flags) -> list[list[int]]:
     of `--hidden` units. `cnn`: two 3x3 convolutions (16 and 32 filters, weights
     [3, 3, in, out]), each followed by 2x2 max pooling, then a dense layer.
     """
+    datasets.check_floats(flags)
     example, classes, _ = datasets.describe(flags)
     features = math.prod(example)
     if flags.model == "linear":
@@ -62,11 +63,12 @@ def logits(model: str, params: list, x: tf.Tensor) -> tf.Tensor:
     Args:
         model: `linear`, `mlp` or `cnn`.
         params: tensors or variables of the shapes from `shapes`.
-        x: examples, [batch, ...], floats.
+        x: examples, [batch, ...], floats or whole numbers.
 
     Returns:
         [batch, classes], before the softmax.
     """
+    x = tf.cast(x, params[0].dtype)
     if model == "cnn":
         if x.shape.rank != 4:
             x = tf.reshape(x, [-1, *datasets.image(tuple(x.shape[1:].as_list()))])

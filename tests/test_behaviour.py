@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import (
+    ROOT,
     copy_example,
     eventually,
     kill_and_see_it_back,
@@ -154,7 +155,41 @@ def test_local_state_survives(start):
     summary = json.loads((where / "summary.json").read_text())
     assert summary["global_step"] == 400
     assert [task["restarts"] for task in summary["tasks"]] == [1, 0, 1]
+    why = "was killed by SIGKILL"
+    assert [task["restart_reasons"] for task in summary["tasks"]] == [[why], [], [why]]
+    for job, index, count in (("ps", 0, 1), ("worker", 0, 0), ("worker", 1, 1)):
+        log = (where / "logs" / f"{job}-{index}.log").read_text()
+        assert log.count(f"run.sh: restart 1: this task {why}\n") == count
     assert summary["test_accuracy"] > 0.95  # as without kills: measure/sweep.json
+
+
+SLOW_START = """
+    import time
+
+    x, labels = data.load(flags, "train", task.index, flags.workers)
+
+    def chosen(k):
+        if k == 0 and task.index == 1:
+            time.sleep(3)
+        rows = (32 * k + range(32)) % len(labels)
+        return x[rows], labels[rows]
+
+    def batch(k):
+        x, labels = tf.numpy_function(chosen, [k], [tf.float32, tf.int64])
+        return tf.ensure_shape(x, [32, 8, 8]), tf.ensure_shape(labels, [32])
+
+    next_batch = data.pipeline(tf.data.Dataset.counter().map(batch), flags, task.index)
+"""
+
+
+def test_a_slow_first_batch(run, tmp_path):
+    """Both workers wait for it before they start. Worker 0 would otherwise make hundreds of updates
+    between worker 1's first pull and push."""
+    source = (ROOT / "HogWild" / "worker.py").read_text()
+    (usual,) = re.findall(r"^    next_batch = data.batches.*$", source, re.M)
+    root = copy_example("HogWild", tmp_path, worker=source.replace(usual, SLOW_START))
+    finished = run("HogWild", "--steps", 2000, root=root)
+    assert finished.events(1)[0]["staleness"] < 100
 
 
 def memory_of_worker(start, *flags) -> list[float]:

@@ -148,3 +148,9 @@ def test_a_task_that_fails_says_how_it_ended(tmp_path):
     left = json.loads((tmp_path / "task-worker-0.json").read_text())
     assert left["exit_code"] == 2
     assert left["started"] < left["ended"]
+
+
+def test_a_folder_elsewhere():
+    done = collect("gs://bucket/run")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert_one_sentence(done.stderr, "'gs://bucket/run'", "on this machine", "mount")

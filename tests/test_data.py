@@ -1,5 +1,6 @@
 """The data: each example goes to exactly one worker, and each file is complete or missing."""
 
+import argparse
 import contextlib
 import gzip
 import hashlib
@@ -20,7 +21,7 @@ from conftest import ROOT, environment, initialise
 from machine import seconds
 from sklearn.datasets import load_digits
 
-from common import data, datasets
+from common import data, datasets, models
 from common.datasets import download
 from common.flags import parser
 from common.launch import prepare
@@ -92,6 +93,19 @@ def test_a_file_that_holds_one_shard(npz, capsys):
         assert "shard must be [k, n]" in capsys.readouterr().err
 
 
+def test_the_recipe_for_shards_gives_what_the_whole_file_gives(npz, monkeypatch):
+    """As Several-Machines/MACHINES.md says."""
+    text = (ROOT / "Several-Machines" / "MACHINES.md").read_text()
+    (recipe,) = re.findall(r"```python\n(import numpy.*shard=.*?)```", text, re.S)
+    whole = npz("mine.npz", base=arrays(40))
+    monkeypatch.chdir(whole.parent)
+    exec(recipe, {})
+    for k in (0, 1):
+        found = data.load(flags("--data", f"shard-{k}.npz"), "train", k, 2)
+        for mine, expected in zip(found, data.load(flags("--data", whole), "train", k, 2)):
+            np.testing.assert_array_equal(mine, expected)
+
+
 def test_digits_are_scikit_learns_shuffled_with_every_fifth_for_testing():
     """The order is documented, so this recomputes it: NumPy's generator with seed 0."""
     source = load_digits()
@@ -119,6 +133,17 @@ def test_eight_shards_of_the_digits_hold_about_as_many_of_each_class():
     assert counts.min() > expected.mean() / 3
     published = class_counts(load_digits().target[np.arange(1797) % 5 != 0], 8)
     assert published.max() / published.min() > 5  # what the published order would give
+
+
+@pytest.mark.parametrize("labels", [np.arange(800) // 80, np.arange(800) % 10])
+def test_the_classes_of_an_npz_are_spread_over_shards_and_over_each_shard(npz, labels):
+    """Whether the file is sorted by class, or its classes repeat. In the file's order, a shard
+    would begin with one class, or hold only two."""
+    options = flags("--data", npz(base=arrays(800, 10, classes=10) | {"y_train": labels}))
+    counts = class_counts(data.load(options, "train")[1], 5)
+    assert (np.abs(counts - 16) < 4 * np.sqrt(16)).all()
+    _, mine = data.load(options, "train", 0, 5)
+    assert len(set(mine[:40])) >= 8
 
 
 def test_synthetic_is_learnable_and_depends_on_the_seed():
@@ -149,18 +174,79 @@ def test_description_and_data_agree(npz, name):
         x.shape[1:], len(np.unique(labels)), len(x))  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64, np.uint8])
-def test_an_npz_is_used_unchanged(npz, kind):
-    """No scaling, whatever the type: features stay as in the file."""
-    given = np.array([[0, 1], [200, 3], [7, 255]], kind)
-    path = npz(x_train=given, y_train=np.arange(3), x_test=given, y_test=np.arange(3))
-    x, labels = data.load(flags("--data", path), "train")
-    assert (x.dtype, labels.dtype) == (np.float32, np.int64)
-    np.testing.assert_array_equal(x, given)
-    (batch, _), *_ = fetch_batches(flags("--data", path, "--batch_size", 0), 1)
-    np.testing.assert_array_equal(batch, given)
+def shuffled(*arrays):
+    """The training set of an .npz, in the documented order: NumPy's generator with seed 0."""
+    order = np.random.default_rng(0).permutation(len(arrays[0]))
+    return [array[order] for array in arrays]
+
+
+@pytest.mark.parametrize(
+    ("kind", "loaded"),
+    [(np.float16, np.float32), (np.float32, np.float32), (np.float64, np.float32),
+     (np.int8, np.int32), (np.uint16, np.int32), (np.int32, np.int32),
+     (np.uint32, np.int64), (np.int64, np.int64), (np.uint64, np.int64)],
+)  # fmt: skip
+def test_the_numbers_of_an_npz_are_unchanged(npz, kind, loaded):
+    """Whole numbers stay whole, and nothing but bytes is scaled."""
+    given, labels = np.array([[0, 1], [100, 3], [7, 127]], kind), np.arange(3)
+    path = npz(x_train=given, y_train=labels, x_test=given, y_test=labels)
+    options = flags("--data", path, "--batch_size", 0)
+    for part, expected in (("train", shuffled(given, labels)), ("test", (given, labels))):
+        x, found = data.load(options, part)
+        assert (x.dtype, found.dtype) == (loaded, np.int64)
+        np.testing.assert_array_equal(x, expected[0])
+        np.testing.assert_array_equal(found, expected[1])
+    (batch, _), *_ = fetch_batches(options, 1)
+    assert batch.dtype == loaded
+    np.testing.assert_array_equal(batch, shuffled(given)[0])
     tensor = tf.constant(x)
     assert data.scaled(tensor) is tensor
+
+
+def test_bytes_of_an_npz_are_pixels(npz):
+    """Scaled as those of downloaded images: Keras' mnist.npz holds such bytes."""
+    x, labels = np.arange(12, dtype=np.uint8).reshape(3, 2, 2) * 23, np.arange(3)
+    path = npz(x_train=x, y_train=labels, x_test=x, y_test=labels)
+    options = flags("--data", path, "--batch_size", 0)
+    for part, expected in (("train", shuffled(x)[0]), ("test", x)):
+        found, _ = data.load(options, part)
+        assert found.dtype == np.uint8
+        np.testing.assert_array_equal(found, expected)
+    (batch, _), *_ = fetch_batches(options, 1)
+    assert batch.dtype == np.float32
+    np.testing.assert_allclose(batch, shuffled(x)[0] / 255, rtol=1e-6)
+
+
+IDS = np.array([[2**24 + 1], [2**24 + 3], [-(2**24) - 1]])
+
+
+@pytest.mark.parametrize("worker", [0, 1])
+def test_large_ids_of_an_npz_reach_a_model_of_ones_own(npz, worker):
+    """float32 would round them to even numbers."""
+    path = npz(x_train=IDS, y_train=np.arange(3), x_test=IDS, y_test=np.arange(3))
+    options = flags("--data", path, "--batch_size", 0)
+    (ids, _), *_ = fetch_batches(options, 1, worker, 2)
+    np.testing.assert_array_equal(ids, shuffled(IDS)[0][worker::2])
+
+
+@pytest.mark.parametrize(("x", "named"), [(IDS, "16777217"), (IDS[2:], "-16777217")])
+def test_the_built_in_networks_refuse_ids_that_float32_would_change(npz, capsys, x, named):
+    path = npz(x_train=x, y_train=np.arange(len(x)), x_test=x, y_test=np.arange(len(x)))
+    with pytest.raises(SystemExit), tf.Graph().as_default():
+        models.create(flags("--data", path))
+    one_sentence(capsys.readouterr().err, "whole number", named, "float32", "16777216", "your own")
+
+
+def test_the_built_in_networks_take_smaller_whole_numbers(npz):
+    x = np.array([[2**24, -(2**24)], [3, 4]])
+    path = npz(x_train=x, y_train=np.arange(2), x_test=x, y_test=np.arange(2))
+    options = flags("--data", path, "--batch_size", 0, "--model", "linear")
+    with tf.Graph().as_default(), tf.Session() as session:
+        params = models.create(options)
+        loss, _ = models.gradients("linear", params, data.batches(options)())
+        session.run(tf.global_variables_initializer())
+        initialise(session)
+        assert session.run(loss) == pytest.approx(np.log(2))
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.uint64])
@@ -174,7 +260,7 @@ def test_labels_may_be_unsigned(npz, kind):
     (_, batch), *_ = fetch_batches(options, 1)
     for each in (found, batch):
         assert each.dtype == np.int64
-        np.testing.assert_array_equal(each, np.arange(12) % 3)
+        np.testing.assert_array_equal(each, shuffled(np.arange(12) % 3)[0])
 
 
 # Bad combinations; bad_input.py has the faults of an .npz
@@ -227,17 +313,19 @@ def dealt(options, count: int, **worker) -> np.ndarray:
 
 
 def test_batch_size_0_is_the_whole_shard_in_order(npz):
-    options = numbered(npz, "--batch_size", 0)
-    np.testing.assert_array_equal(dealt(options, 3), [np.arange(12)] * 3)
-    np.testing.assert_array_equal(dealt(options, 2, worker=1, workers=5), [[1, 6, 11]] * 2)
-    np.testing.assert_array_equal(dealt(options, 2, worker=4, workers=5), [[4, 9]] * 2)
+    options, (order,) = numbered(npz, "--batch_size", 0), shuffled(np.arange(12))
+    np.testing.assert_array_equal(dealt(options, 3), [order] * 3)
+    for worker, numbers in ((1, [1, 6, 11]), (4, [4, 9])):
+        found = dealt(options, 2, worker=worker, workers=5)
+        np.testing.assert_array_equal(found, [order[numbers]] * 2)
 
 
 def test_each_epoch_holds_every_example_of_the_shard_once_in_a_new_order(npz):
     options = numbered(npz, "--batch_size", 4, train=24)
     epochs = dealt(options, 15, worker=1, workers=2).reshape(5, 12)
-    np.testing.assert_array_equal(np.sort(epochs), [np.arange(1, 24, 2)] * 5)
-    orders = {tuple(epoch) for epoch in (*epochs, np.arange(1, 24, 2))}
+    mine = shuffled(np.arange(24))[0][1::2]
+    np.testing.assert_array_equal(np.sort(epochs), [np.sort(mine)] * 5)
+    orders = {tuple(epoch) for epoch in (*epochs, mine)}
     assert len(orders) == 6  # all different, and none is the file's
 
 
@@ -256,7 +344,8 @@ def test_a_batch_size_that_does_not_divide_the_shard_loses_nothing(npz, size):
 def test_the_order_depends_on_seed_and_worker(npz):
     def order(seed, worker):
         options = numbered(npz, "--batch_size", 12, "--seed", seed, train=24)
-        return tuple(dealt(options, 2, worker=worker, workers=2).ravel() // 2)
+        place = np.argsort(shuffled(np.arange(24))[0]) // 2  # of an example in its shard
+        return tuple(place[dealt(options, 2, worker=worker, workers=2)].ravel())
 
     assert order(0, 0) == order(0, 0)
     assert order(3, 1) == order(3, 1)
@@ -350,6 +439,153 @@ def test_a_pipeline_of_batches_keeps_its_shapes():
         assert (batch.dtype, batch.shape.as_list()) == (tf.float32, [4, 3])
 
 
+def every_kind(k):
+    """An element with a sparse and a ragged tensor, nested, and something missing."""
+    sparse = tf.SparseTensor([[k % 3, 0], [2, 1]], tf.cast([k, 7], tf.float32), [3, 2])
+    ragged = tf.RaggedTensor.from_row_lengths(tf.range(k, k + 3), [1, 2])
+    return {"sparse": sparse, "nested": (k, (ragged, tf.as_string(k))), "none": None}
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_sparse_and_ragged_elements_stay_what_they_are(batched):
+    with tf.Graph().as_default():
+        numbers = tf.data.Dataset.range(1, 9).map(every_kind)
+        element = data.pipeline(numbers.batch(2) if batched else numbers, flags())()
+        assert type(element["sparse"]) is tf.SparseTensor and element["none"] is None
+        assert element["sparse"].shape.as_list() == [*[None] * batched, 3, 2]
+        number, (ragged, text) = element["nested"]
+        assert type(ragged) is tf.RaggedTensor and ragged.dtype == tf.int64
+        assert ragged.ragged_rank == 1 + batched
+        dense = tf.sparse.to_dense(tf.sparse.reorder(element["sparse"]))
+        seen = dense, ragged, number, text
+        if batched:  # the second one of each batch
+            seen = [part[1] for part in seen]
+        with tf.Session() as session:
+            initialise(session)
+            for k in (2, 4, 6) if batched else (1, 2, 3):
+                found, rows, n, name = session.run(seen)
+                expected = np.zeros((3, 2), np.float32)
+                expected[k % 3, 0], expected[2, 1] = k, 7
+                np.testing.assert_array_equal(found, expected)
+                assert rows.to_list() == [[k], [k + 1, k + 2]]
+                assert (n, name) == (k, str(k).encode())
+
+
+def test_a_sparse_element_in_a_loop_and_in_a_sum():
+    """Each iteration gets its own."""
+    with tf.Graph().as_default():
+        next_element = data.pipeline(tf.data.Dataset.range(9).map(every_kind), flags())
+
+        def body(t, total):
+            return t + 1, total + tf.reduce_sum(next_element()["sparse"].values)
+
+        _, total = tf.while_loop(lambda t, _: t < 5, body, [0, 0.0], parallel_iterations=1)
+        with tf.Session() as session:
+            initialise(session)
+            assert session.run(total) == sum(range(5)) + 5 * 7
+
+
+@pytest.mark.parametrize("files", [4, 1])
+def test_the_recipe_for_tfrecord_files(tmp_path, files):
+    """As QUESTIONS.md says: each worker gets its own records, all of them in each epoch."""
+    page = next(path for path in (ROOT / "QUESTIONS.md", ROOT / "docs" / "QUESTIONS.md")
+                if path.is_file())  # fmt: skip
+    (recipe,) = re.findall(r"```python\n(files = .*?)```", page.read_text(), re.S)
+    recipe = recipe.replace("/data/", f"{tmp_path}/")
+    if files == 1:  # fewer than workers
+        first, then = ".shard(flags.workers, task.index)", ".interleave(tf.data.TFRecordDataset)"
+        assert first + then in recipe
+        recipe = recipe.replace(first + then, then + first)
+    for k in range(files):
+        with tf.io.TFRecordWriter(str(tmp_path / f"train-{k}.tfrecord")) as file:
+            for number in range(k, 24, files):
+                file.write(str(number).encode())
+
+    def parse(record):
+        return tf.strings.to_number(record, tf.int64)
+
+    seen = []
+    for worker in (0, 1):
+        options = flags("--batch_size", 3)
+        names = {"tf": tf, "data": data, "flags": options, "parse": parse,
+                 "task": argparse.Namespace(index=worker)}  # fmt: skip
+        with tf.Graph().as_default(), tf.Session() as session:
+            exec(recipe, names)
+            batch = names["next_batch"]()
+            initialise(session)
+            seen.append([int(n) for _ in range(8) for n in session.run(batch)])
+    assert [sorted(mine) for mine in seen] == [sorted([*set(mine)] * 2) for mine in seen]
+    assert sorted({*seen[0], *seen[1]}) == list(range(24)) and len(seen[0]) == 24
+
+
+def test_the_end_of_a_pipeline_is_not_the_end_of_the_run():
+    """Both raise TensorFlow's OutOfRangeError in the step."""
+    with tf.Graph().as_default():
+        element = data.pipeline(tf.data.Dataset.range(3), flags())()
+        finished = tf.Variable(7).count_up_to(7)
+        with tf.Session() as session:
+            initialise(session)
+            session.run(tf.global_variables_initializer())
+            assert [session.run(element) for _ in range(3)] == [0, 1, 2]
+            for _ in range(2):
+                with pytest.raises(tf.errors.OutOfRangeError, match="next_element") as ended:
+                    session.run(element)
+                assert data.is_end(ended.value)
+            with pytest.raises(tf.errors.OutOfRangeError) as ended:
+                session.run(finished)
+            assert not data.is_end(ended.value)
+
+
+def test_an_empty_pipeline_cannot_be_initialised():
+    with tf.Graph().as_default():
+        data.pipeline(tf.data.Dataset.range(0), flags())()
+        with tf.Session() as session, pytest.raises(tf.errors.OutOfRangeError) as ended:
+            initialise(session)
+        assert data.is_end(ended.value)
+
+
+def test_the_initialisation_waits_for_the_first_element_and_keeps_it():
+    """Or the first update would be very stale: the pull of a step does not wait for its batch."""
+    pause = 1.0
+
+    def slow(k):
+        time.sleep(pause if k == 0 else 0)
+        return k
+
+    with tf.Graph().as_default():
+        numbers = tf.data.Dataset.range(20)
+        element = data.pipeline(numbers.map(lambda k: tf.numpy_function(slow, [k], tf.int64)),
+                                flags())()  # fmt: skip
+        with tf.Session() as session:
+            for _ in range(2):  # a recovery initialises again
+                begun = time.monotonic()
+                initialise(session)
+                assert time.monotonic() - begun >= pause
+                begun = time.monotonic()
+                assert [session.run(element) for _ in range(12)] == list(range(12))
+                assert time.monotonic() - begun < pause
+
+
+def test_an_error_of_the_first_element_is_raised_by_the_initialisation():
+    with tf.Graph().as_default():
+        lines = tf.data.TextLineDataset("/no/such/file").repeat()
+        data.pipeline(lines, flags())()
+        with tf.Session() as session, pytest.raises(tf.errors.NotFoundError, match="no/such/file"):
+            initialise(session)
+
+
+def test_an_error_of_a_later_element_is_raised_by_its_step():
+    with tf.Graph().as_default():
+        numbers = tf.data.Dataset.range(9).map(lambda k: tf.debugging.check_numerics(
+            1 / (2 - tf.cast(k, tf.float32)), "element 2"))  # fmt: skip
+        element = data.pipeline(numbers, flags())()
+        with tf.Session() as session:
+            initialise(session)
+            assert [session.run(element) for _ in range(2)] == [0.5, 1.0]
+            with pytest.raises(tf.errors.InvalidArgumentError, match="element 2"):
+                session.run(element)
+
+
 def test_the_readers_own_pipeline_keeps_the_delay_of_its_worker():
     def seconds(worker):
         begun = time.monotonic()
@@ -357,12 +593,6 @@ def test_the_readers_own_pipeline_keeps_the_delay_of_its_worker():
         return time.monotonic() - begun
 
     assert seconds(1) >= 5 * 0.1 > seconds(0)
-
-
-def test_the_npz_is_not_shuffled_before_it_is_split(npz):
-    x, labels = data.load(flags("--data", npz()), "train")
-    np.testing.assert_array_equal(x[:, 0], np.arange(12))
-    np.testing.assert_array_equal(labels, np.arange(12) % 3)
 
 
 # Downloads: a local server with tiny files in the publishers' formats

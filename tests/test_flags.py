@@ -2,6 +2,7 @@
 
 import ast
 import json
+import pwd
 import re
 import runpy
 import shutil
@@ -15,7 +16,8 @@ from machine import seconds
 
 from common import flags as common_flags
 from common.cluster import Task
-from common.told import mistakes
+from common.datasets import download
+from common.told import addresses, mistakes
 from common.told.example import job_of, main_script
 
 EXAMPLES = sorted(
@@ -137,11 +139,12 @@ def test_help_of_the_task_scripts(monkeypatch, capsys, example):
         assert shown["steps"] == [str(own["steps"])]
 
 
-def assert_one_sentence(text: str, *words: str) -> None:
+def assert_one_sentence(text: str, *words: str) -> str:
     """Checks for exactly one line for the user, without a traceback, that contains these words."""
     assert re.fullmatch(r"error: .+\n", text), text
     for word in words:
         assert word in text
+    return text
 
 
 def options(defaults: dict, *given):
@@ -555,6 +558,95 @@ def test_a_bad_tf_config(task, capsys, config, words):
         task("worker", config=config)
     assert ended.value.code == 2
     assert_one_sentence(capsys.readouterr().err, *words)
+
+
+def test_a_tilde_is_the_home_folder(monkeypatch, tmp_path):
+    """The shell replaces it only at the start of a word, so not in --results=~/runs."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "mine.npz").touch()
+    words = ["--results=~/runs", "--checkpoint_dir", "~", "--data", "~/mine.npz"]
+    options = common_flags.parser(HOGWILD).parse_args(words)
+    assert options.results == str(tmp_path / "runs")
+    assert options.checkpoint_dir == str(tmp_path)
+    assert options.data == str(tmp_path / "mine.npz")
+    monkeypatch.setenv("DATA_DIR", "~/data")
+    assert download.folder("mnist") == tmp_path / "data" / "mnist"
+    monkeypatch.delenv("DATA_DIR")
+    assert download.folder("mnist") == tmp_path / ".cache/distributed-tensorflow/mnist"
+    root = pwd.getpwnam("root").pw_dir
+    options = common_flags.parser(HOGWILD).parse_args(["--results", "~root/runs"])
+    assert options.results == f"{root}/runs"
+    monkeypatch.chdir(tmp_path)
+    options = common_flags.parser(HOGWILD).parse_args(["--results", "./~"])
+    assert options.results == str(tmp_path / "~")
+
+
+# An address, and what the error says to write instead.
+FORMS = [
+    ("http://a:2222", "write 'a:2222', without http://"),
+    ("grpc://a:2222/", "write 'a:2222', without grpc://"),
+    ("::1:2222", "an IPv6 address needs brackets, as in '[::1]:2222'"),
+    ("fd00::7:2222", "an IPv6 address needs brackets, as in '[fd00::7]:2222'"),
+    ("::1", "an IPv6 address needs brackets and a port, as in '[::1]:2222'"),
+    ("[::1]", "the port is missing, as in '[::1]:2222'"),
+    ("a.example", "the port is missing, as in 'a.example:2222'"),
+    ("a:", "the port is missing, as in 'a:2222'"),
+    ("a:port", "a port is a whole number from 1 to 65535"),
+    ("a:0", "a port is a whole number from 1 to 65535"),
+    ("a:65536", "a port is a whole number from 1 to 65535"),
+    ("a:-1", "a port is a whole number from 1 to 65535"),
+    ("[a]:2222", "such as 'a.example:2222', '10.0.0.1:2222' or '[fd00::1]:2222'"),
+    ("a/b:2222", "such as 'a.example:2222'"),
+    (" a:2222", "such as 'a.example:2222'"),
+    (":2222", "such as 'a.example:2222'"),
+    ("", "such as 'a.example:2222'"),
+]
+SAME = [  # two names of one address
+    ("localhost:2222", "127.0.0.1:2222"),
+    ("localhost:2222", "[::1]:2222"),
+    ("127.0.0.1:2222", "127.0.0.2:2222"),
+    ("LOCALHOST:2222", "0.0.0.0:2222"),
+    ("a:2222", "A:2222"),
+    ("a:2222", "a:02222"),
+    ("10.0.0.1:2222", "[::ffff:10.0.0.1]:2222"),
+    ("[fd00::1]:2222", "[FD00:0:0::1]:2222"),
+]
+
+
+def refused(say: str, task, capsys, address: str, other: str = "c:1") -> str:
+    """The error for a cluster with these two addresses, said by a flag or by TF_CONFIG."""
+    with pytest.raises(SystemExit) as ended:
+        if say == "flag":
+            task("worker", "--ps_hosts", "p:1", "--worker_hosts", f"{other},{address}")
+        else:
+            task("worker", config=cluster_config("worker", 0, ps=["p:1"], worker=[other, address]))
+    assert ended.value.code == 2
+    return assert_one_sentence(capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("say", ["flag", "TF_CONFIG"])
+@pytest.mark.parametrize(("address", "instead"), FORMS)
+def test_an_address_in_a_wrong_form(task, capsys, say, address, instead):
+    said = refused(say, task, capsys, address)
+    source = "--worker_hosts" if say == "flag" else "TF_CONFIG"
+    assert f"{source}: {address!r} does not have the form host:port" in said
+    assert instead in said
+
+
+@pytest.mark.parametrize("say", ["flag", "TF_CONFIG"])
+@pytest.mark.parametrize(("address", "other"), SAME)
+def test_one_address_under_two_names(task, capsys, say, address, other):
+    said = refused(say, task, capsys, address, other)
+    assert f"same address {address}, since {other} is the same one: give each its own" in said
+
+
+def test_addresses_that_are_right_and_different(task):
+    hosts = ["[::1]:2222", "localhost:2223", "[fd00::1]:2222", "a-b_c.example:1", "10.0.0.1:65535"]
+    made = task("worker", "--ps_hosts", hosts[0], "--worker_hosts", ",".join(hosts[1:]))
+    assert made.hosts == {"ps": hosts[:1], "worker": hosts[1:]}
+    made = task("worker", config=cluster_config("worker", 3, ps=hosts[:1], worker=hosts[1:]))
+    assert made.hosts == {"ps": hosts[:1], "worker": hosts[1:]}
+    assert addresses.split(hosts[0]) == ("::1", 2222)
 
 
 @pytest.mark.parametrize(

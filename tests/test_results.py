@@ -1,14 +1,20 @@
 """The values that the summary computes from the events, and the table that shows them."""
 
+import atexit
 import heapq
 import itertools
 import json
+import sys
+from argparse import Namespace
 
 import numpy as np
 import pytest
+from conftest import environment
+from machine import seconds
 
 from common.launch import screen
-from common.record import trace
+from common.launch.processes import Group, Process, describe_exit
+from common.record import parts, trace
 from common.record.summary import summarise
 from common.told.about import About
 
@@ -104,6 +110,47 @@ def test_a_push_counts_as_dropped_only_if_its_update_is_known(tmp_path):
     tasks = [{"job": "worker", "index": k, "exit_code": 0, "restarts": 0} for k in (0, 1)]
     found = summarise(tmp_path, "Synchronous-SGD", flags, tasks)["tasks"]
     assert [(task["contributed"], task["dropped"]) for task in found] == [(2, 1), (3, 0)]
+
+
+def test_a_log_says_why_its_task_was_restarted(tmp_path):
+    """After half a line, which a killed task may leave, too."""
+    program = "import os, sys; print(sys.argv[1], end='', flush=True); os.kill(os.getpid(), {})"
+    task, group = Process("worker", 1, [], tmp_path / "log"), Group()
+    try:
+        for text, number in (("whole\n", 9), ("half", 11), ("end", 0)):
+            task.command = [sys.executable, "-c", program.format(number), text]
+            group.start(task, environment())
+            _, code = group.exits.get(timeout=seconds(20))
+            task.restarts += 1
+            task.restart_reasons.append(describe_exit(code))
+    finally:
+        group.kill()
+    assert (tmp_path / "log").read_text() == (
+        "whole\nrun.sh: restart 1: this task was killed by SIGKILL\n"
+        "half\nrun.sh: restart 2: this task was killed by SIGSEGV\nend"
+    )
+
+
+def test_a_task_started_by_hand_records_its_restarts(tmp_path, monkeypatch, capsys):
+    """Nobody watched it, so no signal is known; one that ended by itself was not restarted."""
+    ends = []
+    monkeypatch.setattr(atexit, "register", ends.append)
+    flags = Namespace(results=str(tmp_path))
+    task = Namespace(job="worker", index=1, name="worker 1", hosts={"worker": ["a:1"]}, flags=flags)
+
+    def start() -> dict:
+        parts.leave(task, "HogWild")
+        return json.loads((tmp_path / "task-worker-1.json").read_text())
+
+    reason = "was killed, or its machine failed"
+    for restarts in range(3):
+        part = start()
+        assert (part["restarts"], part["restart_reasons"]) == (restarts, [reason] * restarts)
+        said = f"restart {restarts}: worker 1 {reason}\n" if restarts else ""
+        assert capsys.readouterr().out == said
+    ends[-1]()
+    part = start()
+    assert (part["restarts"], part["restart_reasons"]) == (0, [])
 
 
 def test_the_table_is_not_cut_in_a_pipe(tmp_path, monkeypatch, capsys):

@@ -122,6 +122,12 @@ ONE = "--cluster_spec=local|localhost:2222"
             ["--cluster_spec=a|h:1;h:99999", "--job_name=a"],
             "'h:99999' does not have the form",
         ),
+        (["--cluster_spec=a|http://h:1", "--job_name=a"], "write 'h:1', without http://"),
+        (["--cluster_spec=a|::1:2222", "--job_name=a"], "needs brackets, as in '[::1]:2222'"),
+        (
+            ["--cluster_spec=a|localhost:1,b|127.0.0.1:1", "--job_name=a"],
+            "two tasks have the same address 127.0.0.1:1, since localhost:1 is the same one",
+        ),
         (["--cluster_spec=a|h:1,a|h:2", "--job_name=a"], "names the job a twice"),
         (["--cluster_spec=a|h:1,b|h:1", "--job_name=a"], "two tasks have the same address h:1"),
         ([ONE, "--job_name=ps"], "the cluster has the jobs local, not 'ps'"),

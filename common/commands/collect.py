@@ -15,6 +15,7 @@ from pathlib import Path
 from common import fail
 from common.launch import finish
 from common.record import results, trace
+from common.told import converters
 from common.told.parser import Parser
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,8 +75,9 @@ def main() -> None:
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("folders", nargs="+", metavar="FOLDER", help="a task's --results")
-    folders = [Path(word).absolute() for word in parser.parse_args().folders]
+    text = "a task's --results"
+    parser.add_argument("folders", nargs="+", metavar="FOLDER", type=converters.path, help=text)
+    folders = [Path(folder) for folder in parser.parse_args().folders]
     if len(folders) == 1 and not list(folders[0].glob("task-*.json")):
         where, (scheme, *run) = folders[0], _by_launcher(folders[0])
     else:
@@ -97,7 +99,7 @@ def _by_launcher(folder: Path) -> tuple[str, dict, list[dict]]:
         names = {path.stem for path in folder.glob("logs/*.log")}
         names |= {path.stem.removeprefix("events-") for path in folder.glob("events-*.jsonl")}
         tasks = [
-            {"job": job, "index": k, "exit_code": None, "restarts": 0}
+            {"job": job, "index": k, "exit_code": None, "restarts": 0, "restart_reasons": []}
             for job in JOBS
             for k in range(len(names))
             if f"{job}-{k}" in names
@@ -130,8 +132,9 @@ def _by_hand(parts: dict) -> tuple[Path, tuple[str, dict, list[dict]]]:
     tasks = []
     for job, k in everyone:
         _, part = parts.get((job, k) if hosts else ("worker", 0), (None, {"exit_code": None}))
-        restarts = part.get("restarts", 0)
-        tasks.append({"job": job, "index": k, "exit_code": part["exit_code"], "restarts": restarts})
+        reasons = part.get("restart_reasons", [])
+        tasks.append({"job": job, "index": k, "exit_code": part["exit_code"],
+                      "restarts": len(reasons), "restart_reasons": reasons})  # fmt: skip
     return where, (chief["scheme"], chief["flags"], tasks)
 
 

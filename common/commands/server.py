@@ -12,6 +12,7 @@ import re
 import signal
 
 from common import fail
+from common.told import addresses
 from common.told.by_hand import check_free, warn
 from common.told.converters import WHOLE
 from common.told.parser import Parser
@@ -33,13 +34,10 @@ def cluster_spec(text: str) -> dict[str, list[str]]:
         if name in jobs:
             raise argparse.ArgumentTypeError(f"names the job {name} twice: join its tasks with ;")
         jobs[name] = tasks.split(";")
-    everyone = [address for addresses in jobs.values() for address in addresses]
-    for address in everyone:
-        host, _, port = address.rpartition(":")
-        if not (host and re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 65536):
-            raise argparse.ArgumentTypeError(f"{address!r} does not have the form host:port")
-        if everyone.count(address) > 1:
-            raise argparse.ArgumentTypeError(f"two tasks have the same address {address}")
+    everyone = [address for tasks in jobs.values() for address in tasks]
+    faults = [*map(addresses.fault, everyone)]
+    if wrong := next(filter(None, faults), "") or addresses.shared(everyone):
+        raise argparse.ArgumentTypeError(wrong)
     return jobs
 
 
@@ -76,7 +74,7 @@ def main() -> None:
 def serve(jobs: dict[str, list[str]], job: str, index: int) -> None:
     """Serves until Ctrl-C or SIGTERM: TensorFlow has no call that ends a server."""
     address = jobs[job][index]
-    port = address.rpartition(":")[2]
+    _, port = addresses.split(address)
     check_free(address)
     ends = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # in TensorFlow's threads too

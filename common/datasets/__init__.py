@@ -52,6 +52,13 @@ def only_shard(flags) -> tuple[int, int] | None:
     return None if flags.data in KNOWN else reader(flags.data).shard(flags.data)
 
 
+def check_floats(flags) -> None:
+    """For a network that computes in float32: exits with a one-line error if `--data` holds whole
+    numbers that float32 would change."""
+    if flags.data.endswith(".npz"):
+        reader(flags.data).check_floats(flags.data)
+
+
 def image(example: tuple[int, ...]) -> tuple[int, int, int]:
     """Height, width and channels of an example; a flat one counts as a square image."""
     if len(example) == 3:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from common import fail
-from common.record import faults
+from common.record import faults, paths
 
 # name -> (URL, {file: (the publisher's MD5, bytes)})
 SOURCES = {
@@ -50,8 +50,11 @@ BLOCK = 1 << 18  # bytes between progress updates
 
 def folder(name: str) -> Path:
     """The folder for a data set's files, in `$DATA_DIR` or the user's cache."""
-    home = os.environ.get("DATA_DIR") or Path.home() / ".cache" / "distributed-tensorflow"
-    return Path(home) / name
+    try:
+        home = paths.local(os.environ.get("DATA_DIR") or "~/.cache/distributed-tensorflow")
+    except ValueError as error:
+        fail(f"DATA_DIR {error}")
+    return home / name
 
 
 def fetch(name: str, url: str | None = None, say: Callable[[str], None] = print) -> Path:

@@ -172,7 +172,8 @@ class Run:
                 continue
             if sentence := task.sentence():
                 raise Failed(sentence, 2)
-            how = f"{task.name} {describe_exit(task.exit_code)}"
+            reason = describe_exit(task.exit_code)
+            how = f"{task.name} {reason}"
             if task.exit_code > 0:
                 log = results.shown(task.log)
                 raise Failed(f"error: {how}; {log} ends with:\n\n{task.last_lines()}", 1)
@@ -183,6 +184,7 @@ class Run:
                     1,
                 )
             task.restarts += 1
+            task.restart_reasons.append(reason)
             shown.say(f"{how}: restarted ({task.restarts} of {self.options.max_restarts})")
             self.group.start(task, self.env)
 
@@ -202,8 +204,9 @@ class Run:
         """Writes summary.json and curves.png from what the tasks wrote, and prints the table."""
         self.meter.note()
         tasks = [
-            {"job": t.job, "index": i, "exit_code": t.exit_code, "restarts": t.restarts}
+            {"job": t.job, "index": i, "exit_code": t.exit_code, "restarts": t.restarts,
+             "restart_reasons": t.restart_reasons}
             for t in self.tasks
             for i in (range(self.replicas) if t.job == "worker" and not t.index else [t.index])
-        ]
+        ]  # fmt: skip
         finish.write(self.where, self.folder, vars(self.options), tasks)

@@ -32,6 +32,7 @@ class Process:
     def __init__(self, job: str, index: int, command: list[str], log: Path):
         self.job, self.index, self.command, self.log = job, index, command, log
         self.restarts = 0
+        self.restart_reasons: list[str] = []  # how it ended before each restart
         self.exit_code: int | None = None
         self.popen: subprocess.Popen | None = None
         self._stopped_at: float | None = None
@@ -39,6 +40,16 @@ class Process:
     @property
     def name(self) -> str:
         return f"{self.job} {self.index}"
+
+    def log_restart(self) -> None:
+        """If it is to be restarted, writes the reason to its log."""
+        if not self.restart_reasons:
+            return
+        with contextlib.suppress(OSError), open(self.log, "a+b") as log:  # OSError: a full disk
+            log.seek(max(0, log.tell() - 1))
+            rest = b"\n" if log.read() not in (b"", b"\n") else b""  # after half a line
+            why = f"run.sh: restart {self.restarts}: this task {self.restart_reasons[-1]}\n"
+            log.write(rest + why.encode())
 
     def last_lines(self, count: int = 15) -> str:
         """The end of its log; only the traceback, if a Python error ended it."""
@@ -115,6 +126,7 @@ class Group:
             if sys.platform == "linux":
                 libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
+        process.log_restart()
         with open(process.log, "ab") as log:
             process.exit_code = None
             process.popen = subprocess.Popen(

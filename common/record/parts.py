@@ -12,6 +12,8 @@ import time
 
 from common.record import faults, results
 
+KILLED = "was killed, or its machine failed"  # all that is known if nobody watched
+
 
 def leave(task, scheme: str) -> None:
     """Writes `task-JOB-INDEX.json` into the results folder, now and when this process ends.
@@ -24,13 +26,16 @@ def leave(task, scheme: str) -> None:
     part = {
         "scheme": scheme, "job": task.job, "index": task.index, "hosts": task.hosts,
         "flags": flags, "started": time.time(), "ended": None, "exit_code": None, "restarts": 0,
+        "restart_reasons": [],
     }  # fmt: skip
     path = results.create(task.flags.results) / f"task-{task.job}-{task.index}.json"
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # none, or not ours
         before = json.loads(path.read_text())
         same = all(before[name] == part[name] for name in ("scheme", "job", "index", "hosts"))
         if same and before["exit_code"] is None:
-            part["restarts"] = before["restarts"] + 1
+            reasons = [*before["restart_reasons"], KILLED]
+            part |= {"restarts": len(reasons), "restart_reasons": reasons}
+            print(f"restart {len(reasons)}: {task.name} {KILLED}", flush=True)
 
     def write():
         text = json.dumps(part, indent=2) + "\n"

@@ -17,7 +17,8 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict]) -> dict
         folder: the results folder.
         scheme: the example's name.
         flags: the command line.
-        tasks: job, index, exit_code and restarts of each; this function adds the rest.
+        tasks: job, index, exit_code, restarts and, if there are any, restart_reasons of each; this
+            function adds the rest.
 
     Returns:
         The content of `summary.json`.
@@ -33,6 +34,7 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict]) -> dict
         held[update["global_step"]].update(update["workers"])
     launches = [launch["time"] for launch in results.Tail(folder / "launches.jsonl").read()]
     for task in tasks:
+        task.setdefault("restart_reasons", [])
         task |= {"local_steps": 0, "examples": 0, "seconds": 0.0}
     for task, mine in zip(workers, events, strict=True):
         task |= measured(mine, launches, flags.get("window", 1))

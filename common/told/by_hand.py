@@ -8,7 +8,7 @@ from pathlib import Path
 
 from common import fail
 from common.record import parts
-from common.told import mistakes, tf_config
+from common.told import addresses, mistakes, tf_config
 
 
 def find(job: str, hosts: dict[str, list[str]], flags) -> tuple[str, int, dict[str, list[str]]]:
@@ -26,14 +26,12 @@ def find(job: str, hosts: dict[str, list[str]], flags) -> tuple[str, int, dict[s
     index = index if flags.task_index is None else flags.task_index
     if name != job:
         fail(f"this is the {job}'s script, but the task is a {name}: start {name}.py instead")
-    everyone = [(key, address) for key, listed in hosts.items() for address in listed]
-    for k, (key, address) in enumerate(everyone):
-        host, _, port = address.rpartition(":")
-        if not (host and port.isdigit() and 0 < int(port) < 65536):
-            source = "TF_CONFIG" if said[key] is None else f"--{key}_hosts"
-            fail(f"{source}: {address!r} does not have the form host:port")
-        if address in [other for _, other in everyone[:k]]:
-            fail(f"two tasks have the same address {address}: give each its own")
+    for key, listed in hosts.items():
+        for address in listed:
+            if wrong := addresses.fault(address):
+                fail(f"{'TF_CONFIG' if said[key] is None else f'--{key}_hosts'}: {wrong}")
+    if wrong := addresses.shared(address for listed in hosts.values() for address in listed):
+        fail(wrong)
     if index >= len(hosts[name]):
         source = "TF_CONFIG" if flags.task_index is None else "--task_index"
         fail(f"{source}: there is no {name} {index}; the last one is {len(hosts[name]) - 1}")
@@ -53,7 +51,7 @@ def check(task, defaults: dict, parser, named: bool) -> None:
     mistakes.check(task.flags, defaults, parser)
     if task.hosts:
         check_free(task.address)
-        warn(f"port {task.address.rpartition(':')[2]} is")
+        warn(f"port {addresses.split(task.address)[1]} is")
     if "TASK_RESTARTS" not in os.environ and (named or (task.job, task.index) not in task.servers):
         parts.leave(task, Path(sys.argv[0]).resolve().parent.name)
 
@@ -68,7 +66,7 @@ def warn(what: str) -> None:
 def check_free(address: str) -> None:
     """Exits with a one-line error if the port is in use. TensorFlow would silently share it with
     another TensorFlow server."""
-    port = int(address.rpartition(":")[2])
+    _, port = addresses.split(address)
     family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as TensorFlow does

@@ -4,7 +4,8 @@ import argparse
 import contextlib
 import math
 import re
-from pathlib import Path
+
+from common.record import paths
 
 
 def _checked(kind: type, wanted: str, good):
@@ -57,10 +58,8 @@ def dataset(known: tuple[str, ...], suffix: str = ".npz"):
 
 
 def path(text: str) -> str:
-    """Makes a path absolute, so that tasks can run in any directory."""
-    found = str(Path(text).absolute())
-    if not text:
-        raise argparse.ArgumentTypeError("must be a path, not ''")
-    if not found.isprintable():  # bytes that are not UTF-8 are not printable either
-        raise argparse.ArgumentTypeError(f"must be a path of printable UTF-8, not {found!r}")
-    return found
+    """The absolute path on this machine; `~` is the home folder."""
+    try:
+        return str(paths.local(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -4,7 +4,7 @@ import time
 
 import tensorflow.compat.v1 as tf
 
-from common import fail
+from common import data, fail
 from common.told import addresses
 from common.training import checkpoints
 from common.training.aborts import Connection
@@ -44,7 +44,12 @@ class SessionCreator(tf.train.SessionCreator):
             timeout = self._task.flags.timeout
             addresses.wait_for(f"{job} {k}", self._task.hosts[job][k], timeout)
         session = self._initialised() if self._task.is_chief else self._wait_for_the_chief()
-        session.run(self._local_init)
+        try:
+            session.run(self._local_init)
+        except tf.errors.OutOfRangeError as error:
+            if data.is_end(error):
+                fail(f"the data set of {self._task.name} has no element: see its shard and filters")
+            raise
         # A server that starts again gives its devices another number.
         servers = {device.incarnation for device in session.list_devices()}
         first, self.replaced = self._seen is None, servers != self._seen

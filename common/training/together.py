@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
+from common import data
 from common.gates import Gate
-
-END_OF_DATA = "End of sequence"  # TensorFlow's error when a data set has no more elements
-
 
 class StartAndStop(tf.train.SessionRunHook):
     """Start: each worker opens its own gate and waits at all the other gates. Stop: each reports
@@ -59,7 +57,7 @@ class StartAndStop(tf.train.SessionRunHook):
         try:
             yield
         except tf.errors.OutOfRangeError as error:
-            self._data_ended = END_OF_DATA in str(error)
+            self._data_ended = data.is_end(error)
 
     def end(self, session):
         """The loop has ended: if it was not the last update that ended it, all workers stop."""
