@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 from common import data
 from common.gates import Gate
 
+
 class StartAndStop(tf.train.SessionRunHook):
     """Start: each worker opens its own gate and waits at all the other gates. Stop: each reports
     that its loop has ended; the chief waits for all, finishes the run, and lets them go. If a task
