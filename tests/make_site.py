@@ -131,7 +131,8 @@ def framed(output: nbformat.NotebookNode) -> str:
     values = html.escape("|".join(about["frames"]["labels"]))
     return (
         f'<figure class="frames" data-columns="{about["frames"]["columns"]}" '
-        f'data-labels="{values}"><div><img alt="{html.escape(about["alt"])}" '
+        f'data-labels="{values}"><div>'
+        f'<img width="{about["width"]}" alt="{html.escape(about["alt"])}" '
         f'src="data:image/png;base64,{output.data["image/png"].strip()}"></div></figure>'
     )
 

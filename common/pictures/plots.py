@@ -12,7 +12,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-from common.pictures import palette, timeline
+from common.pictures import palette, png, timeline
 from common.record import results, trace
 
 BELOW = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.25)}  # a legend there hides no curve
@@ -51,7 +51,8 @@ def curves(folder: Path, summary: dict) -> None:
             timeline.draw(figure.add_subplot(bottom), events, updates, 0, keeper, clocks)
         figure.suptitle(title(summary), fontweight="bold")
         figure.get_layout_engine().execute(figure)  # a second layout knows the ticks
-        results.write(folder / "curves.png", lambda file: figure.savefig(file, format="png"))
+        picture = png.small(png.drawn(figure, png.SHARP * png.REDUCED))
+        results.write(folder / "curves.png", lambda file: file.write(picture))
         plt.close(figure)
 
 
