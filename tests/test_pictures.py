@@ -256,9 +256,10 @@ def test_a_small_picture_keeps_colours_and_smooth_edges(axes):
 
 def test_a_large_picture_gets_fewer_colours():
     grey = np.random.default_rng(0).integers(0, 256, (200, 400, 1), np.uint8).repeat(3, 2)
-    for rows, colours in ((100, png.COLOURS[0]), (200, png.COLOURS[1])):
+    for rows, most, least in ((100, png.COLOURS[0], png.COLOURS[1]), (200, png.COLOURS[1], 0)):
         file = io.BytesIO()
         Image.fromarray(grey[:rows]).save(file, "PNG")
         few = png.small(file.getvalue())
         assert len(few) < png.LIMIT
-        assert len(Image.open(io.BytesIO(few)).getcolors()) == colours
+        found = len(Image.open(io.BytesIO(few)).getcolors())
+        assert least < found <= most
