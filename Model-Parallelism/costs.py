@@ -17,7 +17,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import Patch
 
 from common import datasets
-from common.pictures import palette
+from common.pictures import palette, png
 
 HERE = Path(__file__).resolve().parent
 LARGE = ("--hidden", 1000, "--batch_size", 1024)  # each part takes tens of milliseconds
@@ -236,7 +236,7 @@ def main() -> None:
         alone = run(where / "alone", *LARGE, *short, "--workers", 1, "--ps", 1)
         runs = {"--split layers": folders[1][0], "--split units": units, "--workers 1": alone}
         print(bytes_table(runs), pipeline_table(folders), sep="\n\n")
-        pipelines(folders).savefig(HERE / "pipeline.png")
+        (HERE / "pipeline.png").write_bytes(png.small(png.drawn(pipelines(folders))))
 
 
 if __name__ == "__main__":

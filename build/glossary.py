@@ -1,4 +1,4 @@
-"""Links the first use of each glossary term in a notebook to GLOSSARY.md."""
+"""Links the first use of each glossary term in a notebook to docs/GLOSSARY.md."""
 
 import os
 import re
@@ -7,6 +7,8 @@ from pathlib import Path
 import navigation
 import nbformat
 from notebooks import ROOT
+
+PAGE = Path("docs/GLOSSARY.md")
 
 # Terms that most readers do not know; the others would link half of the words.
 LINKED = ("AGN", "all-reduce", "asynchronous", "backup worker", "between-graph replication",
@@ -24,7 +26,7 @@ SKIPPED = re.compile(
 
 
 def terms() -> list[str]:
-    return re.findall(r"^### (.+)$", (ROOT / "GLOSSARY.md").read_text(encoding="utf-8"), re.M)
+    return re.findall(r"^### (.+)$", (ROOT / PAGE).read_text(encoding="utf-8"), re.M)
 
 
 def anchor(term: str) -> str:
@@ -34,7 +36,7 @@ def anchor(term: str) -> str:
 def linked(notebook: nbformat.NotebookNode, path: Path) -> nbformat.NotebookNode:
     """Returns the notebook with a link at the first use of each term, and at no other; a link on
     other words counts, too."""
-    page = os.path.relpath("GLOSSARY.md", path.parent)
+    page = os.path.relpath(PAGE, path.parent)
     cells = [cell for cell in notebook.cells
              if cell.cell_type == "markdown" and not navigation.is_navigation(cell)]  # fmt: skip
     for term in LINKED:

@@ -1,5 +1,5 @@
-"""Turns the READMEs, the other pages at the root and the notebooks into a static HTML site.
-`site.sh` runs it.
+"""Turns the READMEs, the pages in docs/ and the notebooks into a static HTML site.
+`build/site.sh` runs it.
 
 Every page is self-contained: it contains its style and formulas, and loads nothing. Only the search
 page loads something: the index that Pagefind makes of all pages, and Pagefind's own script.
@@ -36,16 +36,16 @@ def links(markdown: str) -> list[str]:
     return re.findall(r"\]\(([^)\s#]+)", re.sub(r"```.*?```", "", markdown, flags=re.S))
 
 
-def root_pages() -> list[Path]:
-    """The pages beside the root README, in the order in which it links to them."""
+def pages() -> list[Path]:
+    """The pages in docs/, in the order in which the root README links to them."""
     named = [ROOT / target for target in links((ROOT / "README.md").read_text())]
-    pages = sorted(ROOT.glob("*.md"), key=lambda p: named.index(p) if p in named else len(named))
-    return [page for page in pages if page.name != "README.md"]
+    found = sorted(ROOT.glob("docs/*.md"))
+    return sorted(found, key=lambda p: named.index(p) if p in named else len(named))
 
 
 def reading_order() -> list[Path]:
     """Every page's source below the root: the notebooks in the order of the tutorial's README, each
-    example's README before its notebook, then the other pages of the root."""
+    example's README before its notebook, then the pages in docs/."""
     order = [Path("README.md"), Path(TUTORIAL, "README.md")]
     for path in navigation.order():
         if (ROOT / path.parent / "run.sh").exists():
@@ -53,7 +53,7 @@ def reading_order() -> list[Path]:
         order.append(path)
     order += [path.relative_to(ROOT) for path in sorted(ROOT.glob("[!.]*/README.md"))]
     order += [path.relative_to(ROOT) for path in sorted(ROOT.glob("Several-Machines/*.md"))]
-    order += [path.relative_to(ROOT) for path in root_pages()]
+    order += [path.relative_to(ROOT) for path in pages()]
     order += notebooks.everything()
     return list(dict.fromkeys(path for path in order if (ROOT / path).exists()))
 
@@ -131,7 +131,8 @@ def framed(output: nbformat.NotebookNode) -> str:
     values = html.escape("|".join(about["frames"]["labels"]))
     return (
         f'<figure class="frames" data-columns="{about["frames"]["columns"]}" '
-        f'data-labels="{values}"><div><img alt="{html.escape(about["alt"])}" '
+        f'data-labels="{values}"><div>'
+        f'<img width="{about["width"]}" alt="{html.escape(about["alt"])}" '
         f'src="data:image/png;base64,{output.data["image/png"].strip()}"></div></figure>'
     )
 

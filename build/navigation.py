@@ -40,7 +40,7 @@ def links(path: Path) -> str:
         return f"{what}[{text}]({os.path.relpath(there, path.parent)})"
 
     parts = [link("", TUTORIAL / "README.md", "Contents"),
-             link("", Path("GLOSSARY.md"), "Glossary")]  # fmt: skip
+             link("", Path("docs/GLOSSARY.md"), "Glossary")]  # fmt: skip
     if at:
         parts.insert(0, link("Previous: ", every[at - 1], title(every[at - 1])))
     if at + 1 < len(every):

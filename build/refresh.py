@@ -1,5 +1,5 @@
-"""Regenerates the parts of the READMEs and of the pages at the root that quote what the code
-really prints, and executes the notebooks. `refresh.sh` runs it.
+"""Regenerates the parts of the READMEs and of the pages in docs/ that quote what the code really
+prints, and executes the notebooks. `refresh.sh` runs it.
 
 A generated part stands between `<!-- KIND: ARGUMENT -->` and `<!-- end -->`:
 
@@ -48,10 +48,10 @@ MEASURED = ROOT / "build" / "measured.json"  # seconds of the quoted runs
 
 def readmes(first: Collection[str] = ()) -> list[Path]:
     """Every page that may have generated parts. The READMEs of the folders `first` come first, the
-    root's pages last, since its README quotes what the others measured."""
+    root's last, since it quotes what the others measured."""
     pages = sorted(ROOT.glob("[!.]*/README.md"), key=lambda page: (page.parent.name not in first,
                                                                    page.parent.name))  # fmt: skip
-    return [*pages, *sorted(ROOT.glob("*.md"))]
+    return [*pages, *sorted(ROOT.glob("docs/*.md")), ROOT / "README.md"]
 
 
 def diff(argument: str) -> str:

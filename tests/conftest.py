@@ -219,7 +219,7 @@ def site(once) -> Path:
     """The HTML site, built once."""
 
     def make(folder):
-        done = subprocess.run(["bash", str(ROOT / "site.sh"), str(folder)], text=True,
+        done = subprocess.run(["bash", str(ROOT / "build/site.sh"), str(folder)], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               env=environment(), check=False)  # fmt: skip
         assert done.returncode == 0, done.stdout

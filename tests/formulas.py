@@ -84,7 +84,7 @@ FOLDERS = {
     "AEASGD": Folder("AEASGD", "AGN", 26, workers=3),
     "AEAMSGD": Folder("AEAMSGD", "AEASGD", 12, workers=3),
     "DC-ASGD": Folder("DC-ASGD", "HogWild", 7, ("--dc_lambda", "2"), workers=3),
-    "Synchronous-SGD": Folder("Synchronous-SGD", "Distributed-Setup", 14, workers=3),
+    "Synchronous-SGD": Folder("Synchronous-SGD", "Distributed-Setup", 15, workers=3),
     "Synchronous-SGD-different-learning-rates": Folder(
         "Synchronous-SGD-different-learning-rates", "Synchronous-SGD", 5,
         ("--learning_rates", "0.5,0.1,0.3"), workers=3,
@@ -92,12 +92,12 @@ FOLDERS = {
     "SAGN": Folder("SAGN", "Synchronous-SGD", 15),
     "Local-SGD": Folder("Local-SGD", "SAGN", 10),
     "Multiple-GPUs-Single-Machine": Folder("HogWild", "HogWild", 15),
-    "Model-Parallelism": Folder(None, "Non-Distributed-Setup/train.py", 75),
+    "Model-Parallelism": Folder(None, "Non-Distributed-Setup/train.py", 78),
     "Your-Own": Folder(None, "HogWild", 30),
     "One-Network-per-Device": Folder(None, "Non-Distributed-Setup/train.py", 62),
     "In-Graph-Replication": Folder(None, "Multiple-GPUs-Single-Machine/towers.py", 27),
     "CIFAR-10": Folder(None, "HogWild", 60),
-    "Actor-Learner": Folder(None, "HogWild", 97),
+    "Actor-Learner": Folder(None, "HogWild", 98),
     "TensorFlow-2": Folder(None, "HogWild", 100),
 }  # fmt: skip
 

@@ -1,14 +1,19 @@
-"""The pictures: what they draw is what was measured."""
+"""The pictures: what they draw is what was measured; they are small, and sharp."""
 
+import base64
+import io
 import json
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from conftest import ROOT
 from matplotlib.colors import to_hex, to_rgba
+from PIL import Image
+from test_notebooks import ALL, code_cells, read
 
-from common.pictures import curves, palette, plots, timeline
+from common.pictures import curves, palette, plots, png, timeline
 from common.record import trace
 from common.teach import draw
 
@@ -188,3 +193,73 @@ def test_a_diagram_says_what_it_draws(monkeypatch):
 
 def test_a_smooth_curve_keeps_a_constant():
     np.testing.assert_allclose(plots.smooth([2.0] * 9, 4), 2.0)
+
+
+def stored(path: str) -> list[tuple[bytes, int]]:
+    """The pictures of a notebook, and how wide each is shown."""
+    outputs = [output for cell in code_cells(read(path)) for output in cell.outputs]
+    return [(base64.b64decode(output.data["image/png"]), output.metadata["image/png"]["width"])
+            for output in outputs if "image/png" in output.get("data", {})]  # fmt: skip
+
+
+def files() -> list[Path]:
+    return [path for path in ROOT.glob("[!.]*/**/*.png") if "results" not in path.parts]
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_every_picture_of_a_notebook_is_small(path):
+    for picture, _ in stored(path):
+        assert len(picture) <= png.LIMIT
+        assert Image.open(io.BytesIO(picture)).mode == "P"
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_every_picture_of_a_notebook_is_sharp(path):
+    """On a screen with twice the usual pixels."""
+    for picture, width in stored(path):
+        sharp = png.width(picture)
+        assert sharp >= width, f"run tests/refresh.sh --notebooks {path}"
+
+
+def test_every_picture_of_a_page_is_small():
+    assert files()
+    for path in files():
+        assert path.stat().st_size <= png.LIMIT, path
+        assert Image.open(path).mode == "P", path
+
+
+def test_every_picture_of_a_page_is_sharp():
+    """GitHub and the site show a page's text, and so its pictures, about 825 pixels wide."""
+    for path in files():
+        sharp = png.width(path.read_bytes())
+        assert sharp >= 825, f"run tests/refresh.sh {path.parent.name}"
+
+
+def test_a_small_picture_keeps_colours_and_smooth_edges(axes):
+    for k in range(8):
+        axes.plot([0, 1 + k], color=palette.worker(k), lw=3)
+    axes.set_title("Letters")
+    large = png.drawn(axes.figure)
+    few = png.small(large)
+    assert len(few) < len(large) / 3
+    assert png.width(few) == axes.figure.get_figwidth() * axes.figure.dpi
+    before, after = (np.asarray(Image.open(io.BytesIO(data)).convert("RGB"), int)
+                     for data in (large, few))  # fmt: skip
+    assert np.abs(before - after).max() <= 32  # the colours along an edge; seen by nobody
+    assert np.abs(before - after).mean() < 0.5
+    for k in range(8):
+        exact = 255 * np.array(to_rgba(palette.worker(k))[:3])
+        assert np.abs(after - exact).sum(-1).min() <= 6
+    assert (after[0, 0] == 255).all()  # the paper stays white
+    assert len(np.unique(after.reshape(-1, 3), axis=0)) > 32  # edges stay smooth
+
+
+def test_a_large_picture_gets_fewer_colours():
+    grey = np.random.default_rng(0).integers(0, 256, (200, 400, 1), np.uint8).repeat(3, 2)
+    for rows, most, least in ((100, png.COLOURS[0], png.COLOURS[1]), (200, png.COLOURS[1], 0)):
+        file = io.BytesIO()
+        Image.fromarray(grey[:rows]).save(file, "PNG")
+        few = png.small(file.getvalue())
+        assert len(few) < png.LIMIT
+        found = len(Image.open(io.BytesIO(few)).getcolors())
+        assert least < found <= most

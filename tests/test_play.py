@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, environment, eventually
 from machine import seconds
-from matplotlib import image
+from PIL import Image
 from test_notebooks import ALL, code_cells, frames, read
 
 from common.teach import draw, play, progress, running
@@ -109,7 +109,8 @@ def test_a_slider_changes_the_picture_in_jupyterlab(lab, name):
         assert eventually(lambda: picture.get_attribute("src") != before, 30)
         assert readout.inner_text() != value
         picture.evaluate("image => image.decode()")
-        assert picture.evaluate("image => image.width === image.naturalWidth")  # else blurred
+        # Sharp on a screen with twice the usual pixels.
+        assert picture.evaluate("image => 2 * image.width === image.naturalWidth")
 
 
 @pytest.mark.parametrize("path", [path for path in ALL if frames(path)])
@@ -119,7 +120,8 @@ def test_the_frames_differ(path):
         for output in cell.outputs:
             about = output.get("metadata", {}).get("image/png", {}).get("frames")
             if about:
-                whole = image.imread(io.BytesIO(base64.b64decode(output.data["image/png"])))
+                data = base64.b64decode(output.data["image/png"])
+                whole = np.asarray(Image.open(io.BytesIO(data)))
                 rows = -(-len(about["labels"]) // about["columns"])
                 parts = [part for row in np.vsplit(whole, rows)
                          for part in np.hsplit(row, about["columns"])]  # fmt: skip
@@ -128,8 +130,27 @@ def test_the_frames_differ(path):
 
 
 def test_frames_stand_in_a_grid():
-    frame = draw.png(plt.figure(figsize=(2, 1), dpi=50))
-    assert image.imread(io.BytesIO(play.montage([frame] * 3, 2))).shape[:2] == (100, 200)
+    frame = draw.finished(plt.figure(figsize=(2, 1), dpi=50), 1)
+    assert Image.open(io.BytesIO(play.montage([frame] * 3))).size == (200, 100)
+
+
+def test_frames_may_be_drawn_in_another_way(monkeypatch):
+    """By default with `draw`; both are small, and sharp at the width that they state."""
+    shown = []
+    monkeypatch.setattr(play, "display", lambda data, metadata, raw: shown.append((data, metadata)))
+
+    def line(axes, slope=1):
+        axes.plot([0, slope])
+
+    def point(axes, slope=1):
+        axes.plot(slope, "o")
+
+    for size, still in (((8, 5), None), ((8, 5), point)):
+        play.play(line, "Lines or points.", size, still, slope=range(3))
+    wide, usual = ((Image.open(io.BytesIO(data["image/png"])), about["image/png"]["width"])
+                   for data, about in shown)  # fmt: skip
+    assert wide[0].width == 2 * wide[1] and usual[0].width == 2 * usual[1]
+    assert usual[1] == round(2 * play.SIZE[0] * plt.rcParams["figure.dpi"] * 0.75) < wide[1]
 
 
 def test_bars_show_how_a_loss_falls():

@@ -89,10 +89,10 @@ def test_readers_install_nothing_that_only_tests_need():
 
 
 def test_one_version():
-    """pyproject.toml, CITATION.cff and the newest section of CHANGELOG.md name the same version."""
+    """pyproject.toml, CITATION.cff and the newest section of the changelog name one version."""
     version = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.M)[1]
     cited = (ROOT / "CITATION.cff").read_text()
-    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    changes = (ROOT / "docs/CHANGELOG.md").read_text(encoding="utf-8")
     number, date = re.findall(r"^## \[(\d.*)\] - ([\d-]+)$", changes, re.M)[0]
     assert number == version
     assert f"\nversion: {version}\n" in cited and f'\ndate-released: "{date}"\n' in cited

@@ -25,8 +25,22 @@ EXAMPLES = sorted(
     path.parent for path in ROOT.glob("[!.]*/run.sh")
     if path.parent not in (ROOT / "tests", ELSEWHERE)
 )  # fmt: skip
+# What tools, GitHub or the first look at a repository need at the root. A page belongs in docs/.
+AT_THE_ROOT = {".gitignore", ".pre-commit-config.yaml", "CITATION.cff", "LICENSE", "README.md",
+               "pyproject.toml"}  # fmt: skip
+FOLDERS = {".ci", ".github", "Basics-Tutorial", "build", "common", "docs", "measure", "tests",
+           ELSEWHERE.name}  # fmt: skip
+
 READMES = [str(path.relative_to(ROOT)) for path in refresh.readmes()]
-GUIDE = ("README.md", "OPERATIONS.md", "QUESTIONS.md")  # commands here start in the root
+GUIDE = ("README.md", "docs/OPERATIONS.md", "docs/QUESTIONS.md")  # commands here start in the root
+
+
+def tracked() -> list[str]:
+    """The files of the repository; those in its folder, if it was copied without Git."""
+    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+                            cwd=ROOT, capture_output=True, text=True)  # fmt: skip
+    found = listed.stdout.splitlines() or [str(p.relative_to(ROOT)) for p in ROOT.rglob("*")]
+    return [path for path in found if (ROOT / path).is_file()]
 
 
 def text(readme: str) -> str:
@@ -79,7 +93,7 @@ def test_flags_exist(readme):
         simulate.parser(scheme).format_help() for scheme in SCHEMES
     )
     known += " --fast --job_name --task_index --ps_hosts --worker_hosts --chief_hosts --logdir"
-    known += " --universal --python-version --no-annotate --no-header"
+    known += " --universal --python-version --no-annotate --no-header --depth"
     if readme.startswith(ELSEWHERE.name):
         scripts = (
             ELSEWHERE / "ssh.py",
@@ -107,7 +121,7 @@ def test_commands_can_be_typed():
         words = re.split(r"\s+|&&", command)
         scripts = [word for word in words if re.search(r"\.(py|sh)$", word) and "../" not in word]
         assert all((ROOT / script).is_file() for script in scripts), command
-        known = command.startswith(("bash ", ".venv/bin/python ", "mkdir "))
+        known = command.startswith(("bash ", ".venv/bin/python ", "mkdir ", "git clone --depth 1 "))
         assert known, command
         match = re.match(r"bash (\S+)/run\.sh(.*)", command)
         if match and match[1] == SIMULATED.name:
@@ -164,7 +178,7 @@ def test_the_diff_is_the_scheme(example):
 
 
 def test_the_front_page_is_short():
-    """Longer text belongs on the other pages at the root."""
+    """Longer text belongs on the pages in docs/."""
     visible = re.sub("<!--.*?-->", "", text("README.md"))
     words = [word for word in visible.split() if re.search(r"\w", word)]  # not "|", not "-"
     assert len(words) <= 1500
@@ -172,8 +186,29 @@ def test_the_front_page_is_short():
 
 
 def test_the_front_page_leads_to_every_page():
-    named = set(re.findall(r"\]\(([\w-]+\.md)", text("README.md")))
-    assert named == {path.name for path in ROOT.glob("*.md")} - {"README.md"}
+    named = set(re.findall(r"\]\((docs/[\w-]+\.md)", text("README.md")))
+    assert named == {f"docs/{path.name}" for path in ROOT.glob("docs/*.md")}
+
+
+def test_the_root_holds_only_what_must_be_there():
+    """GitHub lists it before the README."""
+    files = {path for path in tracked() if "/" not in path}
+    folders = {path.split("/")[0] for path in tracked() if "/" in path}
+    assert files == AT_THE_ROOT
+    assert folders <= FOLDERS | {folder.name for folder in EXAMPLES}
+
+
+def test_every_mention_of_a_moved_file_leads_to_it():
+    """In texts, comments and messages: as a path from the root, or from the file's folder."""
+    moved = [*(ROOT / "docs").iterdir(), ROOT / "build/site.sh"]
+    names = "|".join(re.escape(path.name) for path in moved)
+    for path in tracked():
+        if not path.endswith((".md", ".ipynb", ".py", ".sh", ".yml", ".toml", ".txt", ".cff")):
+            continue
+        shown = re.sub(r"\[[^\]]*\](?=\()", "", text(path))  # without the words of links
+        for found in re.findall(rf"(?<![\w./-])[\w./-]*\b(?:{names})\b", shown):
+            where = [ROOT / found, (ROOT / path).parent / found]
+            assert any(place.exists() for place in where), f"{path} names {found}"
 
 
 def test_the_catalogue_is_complete():

@@ -34,12 +34,12 @@ def test_every_formula_can_be_drawn(source):
     make_site.load(source)
 
 
-def test_the_site_has_every_page_of_the_root():
+def test_the_site_has_every_page_of_docs():
     order = make_site.reading_order()
     assert order[0] == Path("README.md")
-    for path in ROOT.glob("*.md"):
-        assert order.count(Path(path.name)) == 1, path.name
-    titles = [make_site.title_of(source) for source in order if source.parent == Path()]
+    for path in ROOT.glob("docs/*.md"):
+        assert order.count(path.relative_to(ROOT)) == 1, path.name
+    titles = [make_site.title_of(source) for source in order if source.parent == Path("docs")]
     assert len(set(titles)) == len(titles)
 
 

@@ -14,7 +14,7 @@ for (const figure of document.querySelectorAll("figure.frames")) {
   slider.addEventListener("input", show);
   image.decode().catch(() => {}).then(() => {
     window_.style.aspectRatio = image.naturalWidth / columns / (image.naturalHeight / rows);
-    window_.style.maxWidth = `${image.naturalWidth / columns}px`;
+    window_.style.maxWidth = `${4 / 3 * image.getAttribute("width") / columns}px`; // one has more room than all
     image.style.width = `${100 * columns}%`;
     figure.classList.add("one");
     figure.prepend(slider, said);

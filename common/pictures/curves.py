@@ -9,7 +9,7 @@ import matplotlib
 matplotlib.use("Agg")  # a run needs no window
 import matplotlib.pyplot as plt
 
-from common.pictures import palette, plots, timeline
+from common.pictures import palette, plots, png, timeline
 from common.record import results, trace
 from common.record.words import counted
 from common.told import about
@@ -74,7 +74,8 @@ def draw(folder: Path, summary: dict, example: Path | None = None) -> None:
             timeline.draw(lanes, events, updates, 0, keeper, computing)
         figure.suptitle(title(summary, own), fontweight="bold")
         figure.get_layout_engine().execute(figure)  # a second layout knows the ticks
-        results.write(folder / "curves.png", lambda file: figure.savefig(file, format="png"))
+        picture = png.small(png.drawn(figure, png.SHARP * png.REDUCED))
+        results.write(folder / "curves.png", lambda file: file.write(picture))
         plt.close(figure)
 
 

@@ -3,31 +3,29 @@
 Every picture has a text that describes it, for readers who cannot see it.
 """
 
-import io
-
 import matplotlib.pyplot as plt
 import numpy as np
 from IPython.display import display
 
-from common.pictures import curves, palette, plots
+from common.pictures import curves, palette, plots, png
 from common.pictures import timeline as lanes
 from common.teach.running import Run
 
 
-def png(figure) -> bytes:
-    """Returns the figure as a PNG, and closes it."""
-    file = io.BytesIO()
+def finished(figure, scale: float = png.SHARP) -> bytes:
+    """Returns the figure as a PNG with `scale` times its pixels, and closes it."""
     if layout := figure.get_layout_engine():
         layout.execute(figure)  # a second layout knows the ticks
-    figure.savefig(file, format="png")
+    data = png.drawn(figure, scale)
     plt.close(figure)
-    return file.getvalue()
+    return data
 
 
 def picture(alt: str) -> None:
     """Shows the current figure, in place of `plt.show()`. `alt` describes it."""
-    data = {"image/png": png(plt.gcf()), "text/plain": alt}
-    display(data, metadata={"image/png": {"alt": alt}}, raw=True)
+    data = png.small(finished(plt.gcf()))
+    about = {"alt": alt, "width": png.width(data)}
+    display({"image/png": data, "text/plain": alt}, metadata={"image/png": about}, raw=True)
 
 
 def learning(run: Run, log: bool = False) -> None:
@@ -152,26 +150,27 @@ def diagram(
     axes.set(xlim=(left, right), ylim=(low, high))
     axes.axis("off")
     axes.set_title(title, loc="center")
-    at = {text: axes.transData.transform(place[:2]) for text, place in boxes.items()}  # in pixels
+    # In points.
+    at = {text: axes.transData.transform(place[:2]) * 72 / figure.dpi
+          for text, place in boxes.items()}  # fmt: skip
     edges = {}
     for text, (x, y, kind) in boxes.items():
         box = {"boxstyle": "round,pad=0.6", "fc": BOXES[kind], "ec": "none"}
         colour = "black" if kind == "data" else "white"
         drawn = axes.text(x, y, text, ha="center", va="center", color=colour, zorder=3, bbox=box)
         edges[text] = drawn.get_bbox_patch()  # arrows start and end there
-    point = figure.dpi / 72
     ways = [(a, b) for a, b, *_ in arrows]
     for k, (a, b, label, kind) in enumerate(arrows):
         both = (b, a) in ways
         way = (at[b] - at[a]) / np.hypot(*(at[b] - at[a]))
-        aside = np.array([way[1], -way[0]]) * point  # to the right of the arrow
+        aside = np.array([way[1], -way[0]])  # to the right of the arrow
         if both and abs(way[0]) > 0.1:  # of the two, the first is above
             aside *= np.sign(aside[1]) * (-1 if (b, a) in ways[:k] else 1)
         shift = aside * (6 if both else 0)
         style = {"arrowstyle": "-|>", "color": ARROWS[kind], "lw": 2}
         style |= {"patchA": edges[a], "patchB": edges[b], "shrinkA": 4, "shrinkB": 4}
-        pixels = {"xycoords": "figure pixels", "textcoords": "figure pixels"}
-        axes.annotate("", at[b] + shift, at[a] + shift, arrowprops=style, zorder=4, **pixels)
+        points = {"xycoords": "figure points", "textcoords": "figure points"}
+        axes.annotate("", at[b] + shift, at[a] + shift, arrowprops=style, zorder=4, **points)
         angle = np.degrees(np.arctan2(way[1], way[0]))
         if angle > 90.1:  # never upside down
             angle += 180
@@ -184,7 +183,7 @@ def diagram(
             (at[a] + at[b]) / 2 + shift + side * (3 + 6 * lines),
             ha="center",
             va="center",
-            xycoords="figure pixels",
+            xycoords="figure points",
             rotation=angle,
             fontsize=9,
             zorder=5,

@@ -8,14 +8,22 @@ import ipywidgets
 import matplotlib.pyplot as plt
 import numpy as np
 from IPython.display import display
-from matplotlib import image
+from PIL import Image
 
-from common.teach.draw import png
+from common.pictures import png
+from common.teach.draw import finished
 
-SIZE = (4.6, 2.9)  # inches; two frames side by side are as wide as a page
+SIZE = (4.6, 2.9)  # inches
+COLUMNS = 2  # frames side by side are as wide as a page
 
 
-def play(draw: Callable, alt: str, size: tuple[float, float] = SIZE, **choices: Iterable) -> None:
+def play(
+    draw: Callable,
+    alt: str,
+    size: tuple[float, float] = SIZE,
+    still: Callable | None = None,
+    **choices: Iterable,
+) -> None:
     """Shows a slider for each choice, and the picture for the values that they stand at.
 
     Where no kernel runs (on GitHub, on the site), the frames for all values of the first choice, or
@@ -26,6 +34,8 @@ def play(draw: Callable, alt: str, size: tuple[float, float] = SIZE, **choices: 
             are where the sliders start.
         alt: describes all frames.
         size: of one picture, in inches.
+        still: draws the frames, of the usual size, in place of `draw`: six of its large pictures
+            would be too many.
         choices: the values of each parameter of `draw`, in order.
     """
     choices = {name: list(values) for name, values in choices.items()}
@@ -34,14 +44,20 @@ def play(draw: Callable, alt: str, size: tuple[float, float] = SIZE, **choices: 
     def drawn(**values) -> bytes:
         figure, axes = plt.subplots(figsize=size, layout="constrained")
         draw(axes, **values)
-        return png(figure)
+        return finished(figure)
+
+    def frame(**values) -> bytes:
+        figure, axes = plt.subplots(figsize=SIZE if still else size, layout="constrained")
+        (still or draw)(axes, **values)
+        return finished(figure, png.SHARP * png.REDUCED)
 
     first, values = next(iter(choices.items()))
     picked = [values[i] for i in np.unique(np.linspace(0, len(values) - 1, 6).round().astype(int))]
-    frames = [drawn(**start | {first: value}) for value in picked]
-    columns = 1 if size[0] > 6 else 2
-    note = {"columns": columns, "labels": [f"{label(first)} {shown(value)}" for value in picked]}
-    still = {"image/png": montage(frames, columns), "text/plain": alt}
+    frames = [frame(**start | {first: value}) for value in picked]
+    whole = png.small(montage(frames))
+    labels = [f"{label(first)} {shown(value)}" for value in picked]
+    note = {"columns": COLUMNS, "labels": labels}
+    about = {"alt": alt, "width": png.width(whole), "frames": note}
 
     sliders = {
         name: ipywidgets.SelectionSlider(
@@ -54,7 +70,8 @@ def play(draw: Callable, alt: str, size: tuple[float, float] = SIZE, **choices: 
         for name, values in choices.items()
     }
     layout = {"max_width": "100%", "align_self": "flex-start"}  # not stretched to the page's width
-    picture = ipywidgets.Image(value=drawn(**start), format="png", layout=layout)
+    value = drawn(**start)
+    picture = ipywidgets.Image(value=value, format="png", width=png.width(value), layout=layout)
 
     def move(_):
         picture.value = drawn(**{name: slider.value for name, slider in sliders.items()})
@@ -62,7 +79,7 @@ def play(draw: Callable, alt: str, size: tuple[float, float] = SIZE, **choices: 
     for slider in sliders.values():
         slider.observe(move, "value")
     live = ipywidgets.VBox([*sliders.values(), picture])._repr_mimebundle_()
-    display(live | still, metadata={"image/png": {"alt": alt, "frames": note}}, raw=True)
+    display(live | {"image/png": whole, "text/plain": alt}, metadata={"image/png": about}, raw=True)
 
 
 def label(name: str) -> str:
@@ -73,11 +90,13 @@ def shown(value) -> str:
     return f"{value:g}" if isinstance(value, int | float) else str(value)
 
 
-def montage(frames: list[bytes], columns: int) -> bytes:
+def montage(frames: list[bytes]) -> bytes:
     """Puts PNGs of one size into a grid, row by row."""
-    grid = [image.imread(io.BytesIO(frame)) for frame in frames]
-    grid += [np.ones_like(grid[0])] * (-len(grid) % columns)
-    rows = [np.hstack(grid[i : i + columns]) for i in range(0, len(grid), columns)]
+    each = [Image.open(io.BytesIO(frame)) for frame in frames]
+    wide, high = each[0].size
+    grid = Image.new("RGB", (COLUMNS * wide, -(-len(each) // COLUMNS) * high), "white")
+    for k, one in enumerate(each):
+        grid.paste(one, (k % COLUMNS * wide, k // COLUMNS * high))
     file = io.BytesIO()
-    image.imsave(file, np.vstack(rows), format="png")
+    grid.save(file, "PNG", compress_level=1)
     return file.getvalue()
