@@ -133,7 +133,7 @@ class Search:
             self._check_and_save(session)
             write(self._results(session))
 
-        self._safely(lambda session: self._together.finish(session, lambda: last(session)))
+        self._safely(lambda session: self._together.finish(session, last))
 
     def _safely(self, what):
         """Returns `what(session)`. If the ps is lost meanwhile, tries again when it is back."""

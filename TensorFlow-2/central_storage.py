@@ -11,7 +11,7 @@ from common import cluster, data, models  # import first: quiet start-up
 import tensorflow as tf
 
 import problem  # in this folder
-from common.training.measure import now
+from common.graph.clock import now
 
 # Flags and their defaults (--help lists them all). --steps: updates; each averages all replicas.
 DEFAULTS = {

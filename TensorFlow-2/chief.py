@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import problem  # in this folder
 from common.told import addresses
-from common.training.measure import now
+from common.graph.clock import now
 
 # Flags and their defaults (--help lists them all). --strategy: the script of that name, or this.
 DEFAULTS = {

@@ -108,10 +108,12 @@ def training(
     groups: dict[tf.Operation, list[Replica]] = {}  # replicas that share a step
     for replica in replicas:
         groups.setdefault(replica.step, []).append(replica)
+    # Each worker has a shard, or each replica that a chief drives.
+    shards = flags.workers if task.hosts and task.job == "worker" else len(replicas)
     steps = []
     for group in groups.values():
         first = sum(len(step.replicas) for step in steps)
-        steps.append(Step(task, task.index + first, group))
+        steps.append(Step(task, task.index + first, group, shards))
     # The count that hooks read. Within a step, it has been read already; but a hook may also read
     # it between steps, and must not wait for other workers then.
     pull = replicas[0].pull

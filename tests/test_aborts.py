@@ -3,12 +3,10 @@
 import json
 import re
 
-import formulas
-import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 from conftest import ROOT, copy_example
-from test_replay import EXACT, distance, flat, replayed, together
+from replays import EXACT, class_of, distance, flat, replayed, scheme_of
 
 from common.training import aborts
 
@@ -74,11 +72,9 @@ def test_a_run_with_aborted_calls_matches_its_formula(run, tmp_path, example, mo
     steps, workers = 120, 2
     finished = run(example, "--model", "linear", "--batch_size", 0, "--learning_rate", 0.3,
                    "--steps", steps, *more, root=aborting(example, tmp_path / "mine"))  # fmt: skip
-    entry = formulas.of(example)
-    scheme = entry.formula(finished.summary["flags"], np.zeros(650))
-    in_rounds = issubclass(entry.formula, formulas.SynchronousSGD)
-    replay = together if in_rounds else replayed
-    assert distance(flat(finished), replay(finished, scheme)) < EXACT
+    scheme = scheme_of(example, finished.summary["flags"])
+    in_rounds = class_of(example).worker == "synchronous"
+    assert distance(flat(finished), replayed(finished, scheme)) < EXACT
     assert finished.summary["global_step"] == steps
     assert "lost" not in finished.output and "restarted" not in finished.output
     logs = [(finished.results / "logs" / f"worker-{k}.log").read_text() for k in range(workers)]

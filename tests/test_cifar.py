@@ -622,7 +622,7 @@ def matches_its_formula(finished) -> tuple[list[list[str]], list[dict[str, np.nd
     saved = checkpoint(finished.results)
     compare(saved, history[-1])
     newest_w, averages, known = ([saved[name] for name in part] for part in names)
-    for value, parameter in zip(newest_w, finished.parameters, strict=True):
+    for value, parameter in zip([*newest_w, *known], finished.parameters, strict=True):
         np.testing.assert_array_equal(value, parameter)
     assert apart(averages, newest_w) > 3e-4  # the average is not the newest
     check_gradients(finished, options, names[0], history)

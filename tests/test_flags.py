@@ -328,7 +328,7 @@ def with_own(to):
     for old, new in (
         (line, f"DEFAULTS = {defaults!r}"),
         (SESSION, HOOK + SESSION),
-        ("task, server, step, loss=loss,", "task, server, step, hooks=[Losses()], loss=loss,"),
+        (", [me]) as sess:", ", [me], hooks=[Losses()]) as sess:"),
     ):
         assert source.count(old) == 1, old
         source = source.replace(old, new)

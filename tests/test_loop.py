@@ -325,7 +325,8 @@ def test_an_update_that_is_not_counted_on_the_ps_is_refused(tmp_path):
     hosts = ["--ps_hosts", ps, "--worker_hosts", ",".join(workers)]
     done = subprocess.run(
         [sys.executable, script, *hosts, "--steps", "5", "--results", tmp_path / "results"],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(),
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=environment(PYTHONPATH=str(tmp_path)),
     )  # fmt: skip
     assert done.returncode == 1
     (error,) = re.findall(r"^ValueError: .*$", done.stdout, re.M)

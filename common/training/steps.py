@@ -72,7 +72,8 @@ class Call(NamedTuple):
 class _Measured:
     """One replica: the rows of its steps, its events file, and its curves in TensorBoard."""
 
-    def __init__(self, task, worker: int, replica: Replica):
+    def __init__(self, task, worker: int, replica: Replica, shards: int):
+        """`shards`: into how many the examples are divided."""
         pull, push, update = replica.pull, replica.push, replica.update
         computed_at = push.computed_at if push else None
         name, here = f"worker-{worker}", replica.loss.device if task.hosts else ""
@@ -100,7 +101,7 @@ class _Measured:
         self.file = closing.open_events(task.flags, worker)
         self.board = Board(task.flags, worker)
         self.window = getattr(task.flags, "window", 1)
-        batch = task.flags.batch_size or datasets.shard(task.flags, worker, task.flags.workers)
+        batch = task.flags.batch_size or datasets.shard(task.flags, worker, shards)
         self.examples = batch * self.window  # per step
         self.local_step = 0
         self.counted_at: float | None = None  # of the last update
@@ -194,11 +195,14 @@ def _times(row: Sequence[float]) -> list[float | None]:
 class Step:
     """A step operation, and the replicas that it trains."""
 
-    def __init__(self, task, first: int, replicas: Sequence[Replica]):
-        """`first` is the index of the first replica; all replicas have the same `step`."""
+    def __init__(self, task, first: int, replicas: Sequence[Replica], shards: int = 1):
+        """`first` is the index of the first replica; all replicas have the same `step`. `shards`:
+        into how many the examples are divided."""
         self.replicas = replicas
         self.op = replicas[0].step
-        self._measured = [_Measured(task, k, each) for k, each in enumerate(replicas, first)]
+        self._measured = [
+            _Measured(task, k, each, shards) for k, each in enumerate(replicas, first)
+        ]
         self.numbers = [each.number for each in self._measured]
         puts = [rows.put for each in self._measured for rows in (each.here, each.there)]
         self.count = task.flags.steps_per_execution
