@@ -88,7 +88,8 @@ def test_the_average_of_three_is_synchronous_sgd(run, tmp_path):
         assert [event["global_step"] for event in events] == list(range(1, 61))
         assert all(min(event[key] for key in ("pull", "compute", "push")) > 0 for event in events)
         assert all(event["pull"] + event["compute"] + event["push"] >= delay for event in events)
-    assert all(event["pull"] >= delay for event in mine.events(1))  # its batch arrives late
+    # Its batch arrives late. The chief begins to draw it just before the worker begins its step.
+    assert all(event["pull"] >= 0.5 * delay for event in mine.events(1))
     assert_only_batches_leave_the_chief(mine, range(n))
 
 

@@ -15,7 +15,7 @@ from conftest import ROOT, copy_example, environment
 
 from common import session
 from common.launch import network
-from common.training import checks
+from common.training import checks, evaluation
 
 tf.disable_eager_execution()
 
@@ -143,6 +143,26 @@ def test_several_steps_in_a_call(run, tmp_path):
     assert seen["after"][0] == pytest.approx(2 * last["after"], rel=1e-6)
     assert seen["sparse step"][0][2] == pytest.approx(10 * last["sparse step"], rel=1e-6)
     assert seen["number"][0].startswith("ValueError: ")
+
+
+FED = """
+scale = tf.placeholder_with_default(1.0, [])
+with tf.control_dependencies([step]):
+    fed = tf.identity(scale)
+"""
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_fed_value_belongs_to_one_step(run, tmp_path, count):
+    """Several steps in a call cannot be fed: all would get the same values."""
+    root = probed("HogWild", tmp_path, FED, '[("fed", fed, {scale: 5.0})]')
+    flags = ["--workers", 1, "--steps", 30, "--steps_per_execution", count]
+    value, before, after = found(run("HogWild", *flags, root=root))["fed"]
+    if count == 1:
+        assert (value, after - before) == (5.0, 1)
+    else:
+        assert value.startswith("ValueError: sess.run(step, feed_dict=...) with")
+        assert "--steps_per_execution 2 would feed all steps" in value and after == before
 
 
 def test_a_token_is_not_taken_without_a_step(run, tmp_path):
@@ -488,3 +508,52 @@ def test_reading_a_parameter_in_a_function_of_the_graph_is_not_an_update(how):
 def test_writing_a_parameter_there_is_an_update(how):
     with pytest.raises(ValueError, match=r"changes weights without waiting for the number"):
         updated(True, WRAPS[how])
+
+
+@mock.patch.dict("os.environ")
+@pytest.mark.parametrize(
+    ("measures", "words"),
+    [
+        (
+            {"accuracy": [], "loss": [None]},
+            ("evaluate returns accuracy with the shape ()", "[batch]"),
+        ),
+        ({"accuracy": [None], "loss": [None, 10]}, ("evaluate returns loss", "their mean over")),
+        ({"accuracy": [None]}, ("evaluate must also return loss",)),
+    ],
+)
+def test_evaluate_must_return_a_value_for_each_example(measures, words):
+    given = {name: tf.placeholder(tf.float32, shape) for name, shape in measures.items()}
+    with pytest.raises(ValueError) as refused:
+        evaluation._check(given)
+    for word in words:
+        assert word in str(refused.value)
+
+
+FROZEN = """    params = models.create(flags)
+    frozen = tf.Variable(lambda: tf.fill([3], 7.0), trainable=False, name="frozen")
+"""
+EVALUATE = """
+def evaluate(values, x, labels):
+    *w, held = values
+    measured = models.evaluate(flags.model, w, x, labels)
+    return measured | {"held": tf.fill(tf.shape(labels), tf.reduce_sum(held))}
+
+
+# 6. The monitored"""
+
+
+def test_variables_that_are_not_trained_reach_evaluation_and_results(run, tmp_path):
+    """A frozen layer, or moving statistics: they follow the parameters."""
+    root = changed(
+        "HogWild",
+        tmp_path,
+        (VARIABLES, FROZEN),
+        ("# 6. The monitored", EVALUATE.lstrip()),
+        ("server, params, [me])", "server, [*params, frozen], [me], evaluate=evaluate)"),
+    )
+    finished = run("HogWild", "--steps", 30, root=root)
+    assert finished.summary["test_held"] == pytest.approx(21)
+    assert finished.parameters[-1].tolist() == [7, 7, 7]
+    with np.load(finished.results / "parameters.npz") as file:
+        assert file.files[-1] == "frozen"
