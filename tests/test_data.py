@@ -487,10 +487,9 @@ def test_a_sparse_element_in_a_loop_and_in_a_sum():
 
 @pytest.mark.parametrize("files", [4, 1])
 def test_the_recipe_for_tfrecord_files(tmp_path, files):
-    """As QUESTIONS.md says: each worker gets its own records, all of them in each epoch."""
-    page = next(path for path in (ROOT / "QUESTIONS.md", ROOT / "docs" / "QUESTIONS.md")
-                if path.is_file())  # fmt: skip
-    (recipe,) = re.findall(r"```python\n(files = .*?)```", page.read_text(), re.S)
+    """As docs/QUESTIONS.md says: each worker gets its own records, all of them in each epoch."""
+    page = (ROOT / "docs/QUESTIONS.md").read_text()
+    (recipe,) = re.findall(r"```python\n(files = .*?)```", page, re.S)
     recipe = recipe.replace("/data/", f"{tmp_path}/")
     if files == 1:  # fewer than workers
         first, then = ".shard(flags.workers, task.index)", ".interleave(tf.data.TFRecordDataset)"
