@@ -1,7 +1,7 @@
 """Xception (Chollet 2017, arXiv 1610.02357), as plain functions over a list of parameters.
 
-Keras layers keep their own variables, and Keras 3 cannot build them in session graphs. So a layer
-here is a few lines that take the next parameters from the list.
+A layer here is a few lines that take the next parameters from the list. So the same code computes
+with pulled values, with variables, and with their averages; a Keras layer has its own variables.
 """
 
 import functools
