@@ -303,7 +303,7 @@ class Notes(tf.train.SessionRunHook):
         self._began: float | None = None
 
     def after_create_session(self, session, coord):
-        self._began = None
+        self.aborted()  # in the session before; if that lost a ps, `prepare` forgets it
         for step in self._steps:
             step.prepare(session, self._creator.replaced)
 
