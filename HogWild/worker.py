@@ -35,9 +35,8 @@ with tf.device(task.device):
     loss, grads = models.gradients(flags.model, pull.w, next_batch())
     push = copies.send(grads, params)  # the gradients travel to the ps
 
-# Push: w~ <- w~ - eta g, on the ps, once the gradients are there.
-# First it is counted in global_step (update.number: the count before), then applied. After --steps
-# updates, none is applied: the loop ends.
+# Push: w~ <- w~ - eta g, on the ps, once the gradients are there. First global_step counts it
+# (update.number: the count before), then it is applied; after --steps updates, the loop ends.
 with session.next_update(global_step, flags, push) as update:
     optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)  # a schedule: update.number
     step = optimizer.apply_gradients(zip(push.values, params))

@@ -92,4 +92,5 @@ def test_data_that_ends_ends_the_run_with_a_sentence(run, tmp_path, example, mor
     assert said == ["1"]
     (at,) = re.findall(r"the run ends at update (\d+) of 1000000: .*repeat", finished.output)
     assert 40 <= int(at) <= finished.summary["global_step"]
-    assert len(finished.events(1)) == 40
+    # Inside a call, the error may come while the last push is still on its way.
+    assert len(finished.events(1)) in ([39, 40] if more[:1] == ["--steps_per_execution"] else [40])
