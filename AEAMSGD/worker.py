@@ -29,8 +29,8 @@ tf.disable_eager_execution()  # use graphs and sessions; the main README says wh
 task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 
-# 2. This task's server: the tasks talk to each other through their servers. It gets another thread:
-# with only one, a push may wait until the local steps are done.
+# 2. This task's server: the tasks talk to each other through their servers. Give it one more
+# thread: with only one, a push may wait until the local steps are done.
 task.config.inter_op_parallelism_threads += 1
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
@@ -50,7 +50,7 @@ with tf.device(task.device):
     begin = [w.assign(value) for w, value in zip(own, first.w)]
     begin += [v.assign(tf.zeros_like(v)) for v in velocity]
 
-    # Pull w~. With x = w: e = alpha (x - w~). Staleness: update.number - pull.count
+    # Pull w~. With x = w: e = alpha (x - w~). Staleness, on the ps: update.number - pull.count
     pull = copies.pull(params, global_step)
     x = [w.read_value() for w in own]
     e = [flags.moving_rate * (p - center) for p, center in zip(x, pull.w)]
@@ -72,14 +72,14 @@ with tf.device(task.device):
     _, loss, w, _, v = tf.while_loop(more, local_step, start, parallel_iterations=1)
     keep = [variable.assign(value) for variable, value in zip(own + velocity, w + v)]
 
-# Push: w~ <- w~ + e, on the ps, once e is there.
-# First it is counted in global_step (update.number: the count before), then applied; after --steps
-# updates, the loop ends instead.
+# Push: w~ <- w~ + e, on the ps, once e has arrived.
+# global_step counts it first (update.number: the count before), then it is applied. After --steps
+# updates, next_update raises OutOfRangeError instead, which ends the loop.
 with session.next_update(global_step, flags, push) as update:
     exchange = [p.assign_add(q) for p, q in zip(params, push.values)]
 step = tf.group(*exchange, *keep)
 
-# 6. The monitored session: worker 0 initialises w~, the others wait; events record each step.
+# 6. The monitored session: worker 0 initialises w~; all workers start together, and end together.
 me = session.Replica(step, loss, pull, push, update, pushes_first=True)
 with session.training(task, server, params, [me], begin=begin) as sess:
     while not sess.should_stop():  # 7. The loop

@@ -30,7 +30,7 @@ with tf.device(task.device):
     # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. Staleness: update.number - pull.count
+    # 5. The scheme. Staleness: update.number - pull.count, two numbers that stay on the ps
     pull = copies.pull(params, global_step)  # w <- w~
 
     # T local steps, g_t of a fresh batch at the local w: w <- w - eta g_t, total <- total + g_t
@@ -49,14 +49,14 @@ with tf.device(task.device):
     mean = [s / flags.window for s in total]  # a = (1/T) sum g_t
     push = copies.send(mean, params)  # the means travel to the ps
 
-# Push: w~ <- w~ - eta a, on the ps, once the means are there.
-# First it is counted in global_step (update.number: the count before), then applied; after --steps
-# updates, the loop ends instead.
+# Push: w~ <- w~ - eta a, on the ps, once the means have arrived.
+# global_step counts it first (update.number: the count before), then it is applied. After --steps
+# updates, next_update raises OutOfRangeError instead, which ends the loop.
 with session.next_update(global_step, flags, push) as update:
     optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)  # a schedule: update.number
     step = optimizer.apply_gradients(zip(push.values, params))
 
-# 6. The monitored session: worker 0 initialises w~, the others wait; events record each step.
+# 6. The monitored session: worker 0 initialises w~; all workers start together, and end together.
 me = session.Replica(step, loss, pull, push, update)
 with session.training(task, server, params, [me]) as sess:
     while not sess.should_stop():  # 7. The loop

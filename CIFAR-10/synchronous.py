@@ -71,7 +71,7 @@ with tf.device(task.device):
     next_batch = images.batches(flags, worker=task.index, workers=flags.workers)
     x, labels, waited = progress.timed(next_batch)
 
-    # 5. The scheme. token.number: the count of updates so far
+    # 5. The scheme. token.number: the count of updates so far, a number that stays on the ps
     token = rounds.wait()
     pull = copies.pull(params, global_step, after=token.number)  # w <- w~
     logits, statistics = network.predict(pull.w, x)
@@ -82,9 +82,9 @@ with tf.device(task.device):
     step = rounds.push(push, token)
 
 # The update, of the means over all workers, on the ps.
-# First it is counted in global_step (update.number: the count before), then applied. Finally,
-# release gives each worker the new count as its next token; after --steps updates it gives none,
-# and the loops end.
+# global_step counts it first (update.number: the count before), then it is applied. Then release
+# gives each worker the new count as its next token; after --steps updates it closes the queues of
+# the tokens instead, which ends the loops.
 # All workers build this part of the graph, but only the chief's thread runs it, once per round.
 gathered = rounds.gather(flags.workers)  # gathered.values: the sums over all workers
 with session.next_update(global_step, flags, gathered) as update:
@@ -97,8 +97,8 @@ rounds.release(applied, update, gathered)
 tf.summary.scalar("learning_rate", apply.rate(flags, token.number))
 tf.summary.image("distorted", x, max_outputs=4)
 
-# 6. The monitored session: worker 0 initialises w~ and starts its thread; each worker gets a first
-# token. Events record each step.
+# 6. The monitored session: worker 0 initialises w~ and starts its thread. Each worker gives itself
+# a first token. All workers start together, and end together.
 me = session.Replica(step, loss, pull, push, token)
 with session.training(
     task, server, [*params, *moving], [me], rounds=rounds,

@@ -59,7 +59,7 @@ with tf.device(task.device):
     next_batch = images.batches(flags, worker=task.index, workers=flags.workers)
     x, labels, waited = progress.timed(next_batch)
 
-    # 5. The scheme. Staleness: update.number - pull.count
+    # 5. The scheme. Staleness: update.number - pull.count, two numbers that stay on the ps
     pull = copies.pull(params, global_step)  # w <- w~
     logits, statistics = network.predict(pull.w, x)
     loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)  # the mean of the batch
@@ -68,9 +68,9 @@ with tf.device(task.device):
     push = copies.send([*grads, *statistics], [*params, *moving])
 grads, statistics = push.values[: len(params)], push.values[len(params) :]
 
-# Push, on the ps, once all are there.
-# First it is counted in global_step (update.number: the count before), then applied; after --steps
-# updates, the loop ends instead.
+# Push, on the ps, once all have arrived.
+# global_step counts it first (update.number: the count before), then it is applied. After --steps
+# updates, next_update raises OutOfRangeError instead, which ends the loop.
 with session.next_update(global_step, flags, push) as update:
     step, averages = apply.update(flags, update.number, params, grads, moving, statistics)
 
@@ -78,7 +78,7 @@ with session.next_update(global_step, flags, push) as update:
 tf.summary.scalar("learning_rate", apply.rate(flags, update.number))
 tf.summary.image("distorted", x, max_outputs=4)
 
-# 6. The monitored session: worker 0 initialises w~, the others wait; events record each step.
+# 6. The monitored session: worker 0 initialises w~; all workers start together, and end together.
 me = session.Replica(step, loss, pull, push, update)
 with session.training(
     task, server, [*params, *moving], [me],
@@ -87,4 +87,4 @@ with session.training(
     hooks=[progress.Progress(task, update.number, loss, waited)],
 ) as sess:  # fmt: skip
     while not sess.should_stop():  # 7. The loop
-        sess.run(step)  # one step: pull, fresh batch, gradient, push
+        sess.run(step)  # one step: pull and fresh batch, in any order; gradient; push

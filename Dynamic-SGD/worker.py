@@ -31,7 +31,7 @@ with tf.device(task.device):
     # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. Staleness: update.number - pull.count
+    # 5. The scheme. Staleness: update.number - pull.count, two numbers that stay on the ps
     pull = copies.pull(params, global_step)  # w <- w~
 
     # T local steps, g_t of a fresh batch at the local w: w <- w - eta g_t
@@ -48,16 +48,16 @@ with tf.device(task.device):
     moved = [old - new for old, new in zip(pull.w, w)]  # -d = w_pulled - w
     push = copies.send(moved, params)  # the differences travel to the ps
 
-# Push: w~ <- w~ - (-d) / (s + 1), on the ps, once -d is there: a learning rate of 1 / (s + 1).
+# Push: w~ <- w~ - (-d) / (s + 1), on the ps, once -d has arrived: a learning rate of 1 / (s + 1).
 # s = update.number - pull.count: the updates that others have made since the pull.
-# First it is counted in global_step (update.number: the count before), then applied; after --steps
-# updates, the loop ends instead.
+# global_step counts it first (update.number: the count before), then it is applied. After --steps
+# updates, next_update raises OutOfRangeError instead, which ends the loop.
 with session.next_update(global_step, flags, push) as update:
     scale = 1 / tf.cast(update.number - pull.count + 1, tf.float32)
     optimizer = tf.train.GradientDescentOptimizer(scale)
     step = optimizer.apply_gradients(zip(push.values, params))
 
-# 6. The monitored session: worker 0 initialises w~, the others wait; events record each step.
+# 6. The monitored session: worker 0 initialises w~; all workers start together, and end together.
 me = session.Replica(step, loss, pull, push, update)
 with session.training(task, server, params, [me]) as sess:
     while not sess.should_stop():  # 7. The loop

@@ -1,6 +1,6 @@
 """HogWild!: n workers update shared parameters without locks (Niu et al. 2011, arXiv 1106.5730).
 
-Each worker repeats this, without waiting for the others:
+Each worker repeats this. It waits for nobody, and holds no lock between pull and push:
 
     pull   w <- w~
            g = gradient of the mean loss on a fresh mini-batch of its own shard, at w
@@ -30,19 +30,19 @@ with tf.device(task.device):
     # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. Staleness: update.number - pull.count
+    # 5. The scheme. Staleness: update.number - pull.count, two numbers that stay on the ps
     pull = copies.pull(params, global_step)  # w <- w~
     loss, grads = models.gradients(flags.model, pull.w, next_batch())
     push = copies.send(grads, params)  # the gradients travel to the ps
 
-# Push: w~ <- w~ - eta g, on the ps, once the gradients are there. First global_step counts it
-# (update.number: the count before), then it is applied; after --steps updates, the loop ends.
+# Push: w~ <- w~ - eta g, on the ps, once the gradients have arrived. global_step counts it first
+# (update.number: the count before). After --steps updates, OutOfRangeError ends the loop instead.
 with session.next_update(global_step, flags, push) as update:
     optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)  # a schedule: update.number
     step = optimizer.apply_gradients(zip(push.values, params))
 
-# 6. The monitored session: worker 0 initialises w~, the others wait; events record each step.
+# 6. The monitored session: worker 0 initialises w~; all workers start together, and end together.
 me = session.Replica(step, loss, pull, push, update)
 with session.training(task, server, params, [me]) as sess:
     while not sess.should_stop():  # 7. The loop
-        sess.run(step)  # one step: pull, fresh batch, gradient, push
+        sess.run(step)  # one step: pull and fresh batch, in any order; gradient; push

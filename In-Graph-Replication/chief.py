@@ -57,9 +57,9 @@ def replica(k):
 
 losses, pulls, pushes = zip(*[replica(k) for k in range(flags.workers)])
 
-# w~ <- w~ - eta / n sum_k g_k, on the ps, once the gradients of all replicas are there.
-# First it is counted in global_step (update.number: the count before), then applied; after --steps
-# updates, the loop ends instead.
+# w~ <- w~ - eta / n sum_k g_k, on the ps, once the gradients of all replicas have arrived.
+# global_step counts it first (update.number: the count before), then it is applied. After --steps
+# updates, next_update raises OutOfRangeError instead, which ends the loop.
 with session.next_update(global_step, flags, *pushes) as update:
     total = [tf.add_n(g) for g in zip(*[push.values for push in pushes])]  # sum_k g_k
     optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate / flags.workers)

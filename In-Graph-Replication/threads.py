@@ -55,7 +55,7 @@ def replica(k):
         loss, grads = models.gradients(flags.model, pull.w, batch)
         push = copies.send(grads, params)  # the gradients travel to the ps
 
-    # Push: w~ <- w~ - eta g, on the ps, once the gradients are there.
+    # Push: w~ <- w~ - eta g, on the ps, once the gradients have arrived.
     with session.next_update(global_step, flags, push) as update:
         optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
         step = optimizer.apply_gradients(zip(push.values, params))

@@ -97,7 +97,7 @@ for s in reversed(range(p)):
             before[s] = [clock.now([*grads[s], d[s, i]] if s else grads[s])]
             clocks["backward", s, i] = began, *before[s]
 
-# Push: w~_s <- w~_s - eta g_s, on the ps, once the gradients of all stages are there.
+# Push: w~_s <- w~_s - eta g_s, on the ps, once the gradients of all stages have arrived.
 pushes = [None] * p
 for s in range(p):
     with tf.device(f"/job:worker/task:{s}"):

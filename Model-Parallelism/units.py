@@ -81,7 +81,7 @@ with tf.device("/job:worker/task:0"):
 grads = tf.gradients(loss, tf.nest.flatten(w), colocate_gradients_with_ops=True)
 grads = tf.nest.pack_sequence_as(w, grads)
 
-# Push: w~ <- w~ - eta g, on the ps, once the gradients of all workers are there.
+# Push: w~ <- w~ - eta g, on the ps, once the gradients of all workers have arrived.
 pushes = [None] * n
 for k in range(n):
     with tf.device(f"/job:worker/task:{k}"):

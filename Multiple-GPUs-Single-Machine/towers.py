@@ -56,8 +56,8 @@ def tower(k):
 losses, gradients = zip(*[tower(k) for k in range(flags.workers)])
 
 # w <- w - eta / n sum_k g_k, once the gradients of all towers are ready.
-# First it is counted in global_step (update.number: the count before), then applied; after --steps
-# updates, the loop ends instead.
+# global_step counts it first (update.number: the count before), then it is applied. After --steps
+# updates, next_update raises OutOfRangeError instead, which ends the loop.
 with session.next_update(global_step, flags, *gradients) as update:
     total = [tf.add_n(g) for g in zip(*gradients)]  # sum_k g_k
     optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate / flags.workers)

@@ -28,8 +28,8 @@ next_batch = data.batches(flags)
 loss, grads = models.gradients(flags.model, params, next_batch())
 
 # w <- w - eta g, once the gradient is ready.
-# First it is counted in global_step (update.number: the count before), then applied; after --steps
-# updates, the loop ends instead.
+# global_step counts it first (update.number: the count before), then it is applied. After --steps
+# updates, next_update raises OutOfRangeError instead, which ends the loop.
 with session.next_update(global_step, flags, grads) as update:
     optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)  # a schedule: update.number
     step = optimizer.apply_gradients(zip(grads, params))

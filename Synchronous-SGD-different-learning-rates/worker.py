@@ -40,7 +40,7 @@ with tf.device(task.device):
     # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. token.number: the count of updates so far
+    # 5. The scheme. token.number: the count of updates so far, a number that stays on the ps
     token = rounds.wait()
     pull = copies.pull(params, global_step, after=token.number)  # w <- w~
     loss, grads = models.gradients(flags.model, pull.w, next_batch())
@@ -49,9 +49,9 @@ with tf.device(task.device):
     step = rounds.push(push, token)
 
 # The update: w~ <- w~ - sum_k eta_k g_k, on the ps.
-# First it is counted in global_step (update.number: the count before), then applied. Finally,
-# release gives each worker the new count as its next token; after --steps updates it gives none,
-# and the loops end.
+# global_step counts it first (update.number: the count before), then it is applied. Then release
+# gives each worker the new count as its next token; after --steps updates it closes the queues of
+# the tokens instead, which ends the loops.
 # All workers build this part of the graph, but only the chief's thread runs it, once per round.
 gathered = rounds.gather(flags.workers)  # gathered.values: sum_k eta_k g_k
 with session.next_update(global_step, flags, gathered) as update:
@@ -59,8 +59,8 @@ with session.next_update(global_step, flags, gathered) as update:
     applied = optimizer.apply_gradients(zip(gathered.values, params))
 rounds.release(applied, update, gathered)
 
-# 6. The monitored session: worker 0 initialises w~ and starts its thread; each worker gets a first
-# token. Events record each step.
+# 6. The monitored session: worker 0 initialises w~ and starts its thread. Each worker gives itself
+# a first token. All workers start together, and end together.
 me = session.Replica(step, loss, pull, push, token)
 with session.training(task, server, params, [me], rounds=rounds) as sess:
     while not sess.should_stop():  # 7. The loop

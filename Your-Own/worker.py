@@ -44,15 +44,15 @@ with tf.device(task.device):
     # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = table.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. Staleness: update.number - pull.count
+    # 5. The scheme. Staleness: update.number - pull.count, two numbers that stay on the ps
     pull = copies.pull(params, global_step)  # w <- w~
     loss, grads = network.gradients(pull.w, next_batch(), flags.dropout)
     push = copies.send(grads, params)  # the gradients travel to the ps
 
-# Push: Adam, on the ps, once the gradients are there. Its rate falls to a tenth over --steps
+# Push: Adam, on the ps, once the gradients have arrived. Its rate falls to a tenth over --steps
 # updates. Its slots, two per parameter, are also on the ps and in the checkpoints.
-# First it is counted in global_step (update.number: the count before), then applied; after --steps
-# updates, the loop ends instead.
+# global_step counts it first (update.number: the count before), then it is applied. After --steps
+# updates, next_update raises OutOfRangeError instead, which ends the loop.
 with session.next_update(global_step, flags, push) as update:
     rate = tf.train.exponential_decay(flags.learning_rate, update.number, flags.steps, 0.1)
     optimizer = tf.train.AdamOptimizer(rate)
@@ -66,11 +66,11 @@ log_rate = tf.train.LoggingTensorHook(
     formatter=lambda v: f"[worker {task.index}] learning rate {v['rate']:.2g}",
 )
 
-# 6. The monitored session: worker 0 initialises w~, the others wait; events record each step.
+# 6. The monitored session: worker 0 initialises w~; all workers start together, and end together.
 me = session.Replica(step, loss, pull, push, update)
 with session.training(
     task, server, params, [me],
     evaluate=network.evaluate, test=table.test(flags.data), hooks=[log_rate],
 ) as sess:  # fmt: skip
     while not sess.should_stop():  # 7. The loop
-        sess.run(step)  # one step: pull, fresh batch, gradient, push
+        sess.run(step)  # one step: pull and fresh batch, in any order; gradient; push
