@@ -142,9 +142,10 @@ def training(
 
     lost = looped = False
     try:
-        with monitor([*inner, *hooks, *outer]) as monitored, together.data_may_end():
-            yield kind(monitored, steps, notes, again, 0 if hooks else between)
-            looped = True
+        with monitor([*inner, *hooks, *outer]) as monitored:
+            with together.data_may_end():
+                yield kind(monitored, steps, notes, again, 0 if hooks else between)
+            looped = True  # what fails from here on, the end of the run repeats
     except tf.train.NanLossDuringTrainingError:
         faults.diverged(task, f"the loss of {task.name}")
     except LOST as error:
