@@ -71,12 +71,12 @@ def test_late_pushes_find_room_after_the_last_update(run):
 
 
 # A chief that dies between two rounds, when the last 20 lines of updates.jsonl are not yet written.
-READ = "if made == flags.steps or time.time() > self._due:"
+READ = "if made >= flags.steps or time.time() > due:"
 DIE = f"""import os
-                    first = os.environ["TASK_RESTARTS"] == "0"
-                    if first and made == 220:
-                        os.kill(os.getpid(), 9)
-                    {READ[:-1]} and not (first and made > 200):"""
+            first = os.environ["TASK_RESTARTS"] == "0"
+            if first and made == 220:
+                os.kill(os.getpid(), 9)
+            {READ[:-1]} and not (first and made > 200):"""
 
 
 def test_synchronous_training_survives(start, tmp_path):
