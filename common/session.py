@@ -14,9 +14,10 @@ from common.records import Gathered, Push, Update
 from common.training import aborts, checks, logs
 from common.training.chief import Chief
 from common.training.loop import Session
+from common.training.measured import Replica
 from common.training.recovery import SessionCreator
 from common.training.shared import Shared
-from common.training.steps import Notes, Replica, Step
+from common.training.steps import Notes, Step
 from common.training.together import StartAndStop
 
 __all__ = ["Replica", "next_update", "training"]
@@ -131,9 +132,9 @@ def training(
     if rounds and chief:
         outer.append(rounds.chief)
     again = [rounds.start] if rounds else []
-    # Hooks see about 100 calls of each worker or more, never two in a row.
+    # Hooks see about 75 calls of each worker or more, never two in a row.
     calls = flags.steps / (flags.steps_per_execution * (1 if rounds else flags.workers))
-    between = max(1, int(calls / 120))
+    between = max(1, int(calls / 80))
     kind = Shared if task.hosts and len(steps) > 1 else Session
     tf.logging.set_verbosity(tf.logging.ERROR)  # hides TensorFlow's notes on its own hooks
     if hooks:

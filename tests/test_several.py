@@ -12,8 +12,9 @@ from common.launch import network
 from common.record import trace
 from common.records import Pull, Update
 from common.training.aborts import Connection
+from common.training.measured import Replica
 from common.training.several import copies
-from common.training.steps import Replica, Step
+from common.training.steps import Step
 
 tf.disable_eager_execution()
 COUNT = 4  # steps per call

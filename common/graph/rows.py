@@ -19,6 +19,10 @@ class Rows:
 
     Attributes:
         put: adds a row to the queue, once its values are available.
+        arrived: a placeholder for how many rows have arrived here, since the first.
+        both: the rows that have not arrived, or may not have.
+        gone: how many rows the device no longer has.
+        count: how many have arrived; None: nobody here knows, since another process read them, too.
     """
 
     @scope("events")
@@ -32,33 +36,36 @@ class Rows:
             new = queue.dequeue_many(queue.size())
             kept = _State(f"rows-{name}-kept", tf.zeros([0, len(values)], tf.float64))
             gone = _State(f"rows-{name}-gone", tf.zeros([], tf.int64))  # how many rows it dropped
-            self._gone = gone.value
-            self._arrived = tf.placeholder_with_default(gone.value, [])
-            both = tf.concat([kept.value[self._arrived - gone.value :], new], axis=0)
+            self.gone = gone.value
+            self.arrived = tf.placeholder_with_default(gone.value, [])
+            both = tf.concat([kept.value[self.arrived - gone.value :], new], axis=0)
             with tf.control_dependencies([both]):  # all is read before anything is written
-                written = [kept.write(both), gone.write(self._arrived)]
+                written = [kept.write(both), gone.write(self.arrived)]
             with tf.control_dependencies(written):
-                self._both = tf.identity(both)
+                self.both = tf.identity(both)
             with tf.control_dependencies([new]):
                 self._forget = tf.group(kept.write(kept.first), gone.write(gone.first))
-        self._count: int | None = None  # how many rows have arrived; None: another process's, too
+        self.count: int | None = None
 
     def forget(self, session: tf.Session) -> None:
         """Drops all rows: another process, or a lost session, left them."""
         session.run(self._forget)
-        self._count = 0
+        self.count = 0
 
-    def read(self, session: tf.Session) -> list[list[float]]:
-        """Returns the rows since the last call, in the order in which they were put.
 
-        The first call also returns the last rows that an earlier process has read.
-        """
-        if self._count is None:
-            rows, self._count = session.run([self._both, self._gone])
-        else:
-            rows = session.run(self._both, {self._arrived: self._count})
-        self._count += len(rows)
-        return rows.tolist()
+def read_all(several: Sequence[Rows], session: tf.Session) -> list[list[list[float]]]:
+    """Returns the rows of each since the last call, in the order in which they were put.
+
+    One call of the session reads all. The first one also returns the last rows that an earlier
+    process has read.
+    """
+    feeds = {each.arrived: each.count for each in several if each.count is not None}
+    fetches = [[each.both, *([each.gone] if each.count is None else [])] for each in several]
+    found = []
+    for each, (rows, *gone) in zip(several, session.run(fetches, feeds), strict=True):
+        each.count = len(rows) + int(gone[0] if gone else each.count)
+        found.append(rows.tolist())
+    return found
 
 
 class _State:

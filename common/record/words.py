@@ -1,4 +1,6 @@
-"""Words for numbers."""
+"""Words that more than one room says."""
+
+ABORTED = "TensorFlow aborted a call by mistake; nothing is lost"  # in the log of the task
 
 
 def counted(number: int, what: str) -> str:

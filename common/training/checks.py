@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from common.graph.walk import behind, is_variable, needed, on_ps
 from common.records import Update
-from common.training.steps import Replica
+from common.training.measured import Replica
 
 INSIDE = "with session.next_update(...) as update:"
 READS = ("ReadVariableOp", "VariableShape", "ResourceGather", "Identity", "VarIsInitializedOp")

@@ -11,19 +11,23 @@ from common import copies, data
 from common.graph.scope import scope
 from common.training import events
 
-POINTS = 75  # about this many evaluations in a run; more in a long one
+POINTS = 50  # about this many evaluations in a run; more in a long one
 
 
 class Schedule:
-    """When to evaluate: about `POINTS` times, more in a long run, for at most a third of the time.
+    """When to evaluate: about `POINTS` times, more in a long run, for at most a tenth of the time.
 
-    With `--link_mbit`, it also uses at most about a thirtieth of the link, which all workers share.
+    With `--link_mbit`, it also uses at most about a sixtieth of the link, which all workers share;
+    a thirtieth if the run ends at `--target_accuracy`.
     """
 
     def __init__(self, flags):
         self._spacing = flags.steps / POINTS
-        # Among n workers that use the link all the time, the chief gets an n-th of it.
-        self._pause = max(2.0, 30 / flags.workers) if flags.link_mbit else 2.0
+        self._pause = 9.0
+        if flags.link_mbit:
+            # Among n workers that use the link all the time, the chief gets an n-th of it.
+            share = 60 if flags.target_accuracy is None else 30
+            self._pause = max(self._pause, share / flags.workers)
         self._soon, self._due, self._next = 0.0, 0.0, 0.0
 
     def is_due(self, step: int) -> bool:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 
 from common.graph import walk
-from common.training.aborts import CallAborted
+from common.record.words import ABORTED
+from common.training import aborts
 from common.training.steps import Notes, Step
 
-SOON = 0.1  # seconds until hooks see a step again
+SOON = 0.25  # seconds until hooks see a step again
 MANY = 20  # aborts in a row: then it is no accident
 
 
@@ -22,7 +23,7 @@ class Session:
     does not need the step takes none.
 
     TensorFlow's hooks take longer than a small step, so those of `session.training` see only one
-    step every 0.1 s, but at least about 100 in a run: often enough to log, save and stop. The
+    step every 0.25 s, but at least about 75 in a run: often enough to log, save and stop. The
     script's own hooks see every step.
     """
 
@@ -69,7 +70,8 @@ class Session:
         for _ in range(MANY):
             try:
                 return self._take(step, wanted, more)
-            except CallAborted:
+            except aborts.CallAborted:
+                print(ABORTED, flush=True)
                 # Its row says whether it was counted. Either way the next step is a new one.
                 self._notes.aborted()
                 with contextlib.suppress(tf.errors.CancelledError):  # the run has been stopped

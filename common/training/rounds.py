@@ -27,9 +27,10 @@ from typing import TextIO
 import tensorflow.compat.v1 as tf
 
 from common.graph import clock
-from common.graph.rows import Rows
+from common.graph.rows import Rows, read_all
 from common.graph.scope import scope
 from common.record import results
+from common.record.words import ABORTED
 from common.records import Gathered, Push, Token, Update
 from common.training import aborts, checks, several
 
@@ -214,12 +215,13 @@ class Chief(tf.train.SessionRunHook):
                 many() if whole else one()
                 made += flags.steps_per_execution if whole else 1
             except aborts.CallAborted:
+                print(ABORTED, flush=True)
                 # Was the update made? The count says it. Its pushes or its tokens may be lost: with
                 # new tokens, every worker pushes again, and `gather` drops what it has already.
                 made = int(session.run(self._made))
                 session.run(self._start)
             if made >= flags.steps or time.time() > due:
-                due = time.time() + 0.1
+                due = time.time() + 0.25
                 self._note(session)
 
     def _note(self, session, known: Collection[float] = ()) -> None:
@@ -227,7 +229,7 @@ class Chief(tf.train.SessionRunHook):
         the file has."""
         with self._lock:
             self._file = self._file or results.append(self._path)
-            for number, counted_at, *who in self._rows.read(session):
+            for number, counted_at, *who in read_all([self._rows], session)[0]:
                 workers = [k for k, there in enumerate(who) if there]
                 line = {"time": counted_at, "global_step": int(number) + 1, "workers": workers}
                 if counted_at not in known:
