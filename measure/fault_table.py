@@ -43,8 +43,8 @@ class Expected(NamedTuple):
 def expected(record: dict, like: dict) -> Expected:
     """What a disturbed run should come to; `like` is the undisturbed one. All should recover.
 
-    A task writes its events every 0.1 s, or less often if that took over a tenth of the time, as it
-    does on a busy machine. A checkpoint is saved once a second. The bounds are wider, since a
+    A task writes its events every 0.25 s, or less often if that took over a tenth of the time, as
+    it does on a busy machine. A checkpoint is saved once a second. The bounds are wider, since a
     disturbed run may be faster than the undisturbed one.
     """
     fault, who, example = record["fault"], record["who"].split(" and "), record["example"]

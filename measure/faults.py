@@ -4,7 +4,7 @@ every task, three moments.
     bash measure/start.sh faults                         # all that faults.jsonl does not have yet
     bash measure/start.sh faults --examples HogWild,AGN --faults kill,cut --moments middle --again
     bash measure/start.sh faults --examples 'TensorFlow-2 --strategy multi_worker_mirrored'
-    bash measure/start.sh faults --soak                  # hundreds of runs, and a long one
+    bash measure/start.sh faults --soak                  # hundreds of runs, and two long ones
     bash measure/start.sh faults --table                 # only writes the table, faults.md
 
 It is a benchmark, not a test: the whole matrix takes hours. Each cell becomes a line in
@@ -67,11 +67,11 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--into", type=Path, metavar="FILE", help="default: faults.jsonl")
     p.add_argument("--quick", action="store_true", help="one example, SIGKILL for each task")
     p.add_argument("--table", action="store_true", help="measures nothing, only writes faults.md")
-    p.add_argument("--soak", action="store_true", help="many short runs, and a long one")
-    p.add_argument("--runs", type=int, default=200, metavar="N", help="of --soak (default 200)")
-    p.add_argument(
-        "--minutes", type=float, default=5, metavar="M", help="of the long one (default 5)"
-    )
+    p.add_argument("--soak", action="store_true", help="many short runs, and long ones")
+    p.add_argument("--runs", type=int, default=200, metavar="N",
+                   help="short runs of --soak (default 200; 0: only the long ones)")  # fmt: skip
+    p.add_argument("--steps", type=int, default=200_000, metavar="N",
+                   help="of each long one (default 200000)")  # fmt: skip
     return p
 
 
@@ -88,7 +88,7 @@ def measure(options) -> int:
     found = Matrix(options.into, options.seed, options.keep, QUICK if options.quick else {})
     try:
         if options.soak:
-            fault_soak.measure(found, options.runs, options.minutes, options.jobs)
+            fault_soak.measure(found, options.runs, options.steps, options.jobs)
         elif not options.table:
             if options.quick:
                 options.examples, options.faults, options.moments = [*QUICK], ["kill"], ["middle"]
