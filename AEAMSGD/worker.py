@@ -39,7 +39,7 @@ with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
 
-with tf.device(task.device):
+with tf.device(task.device):  # this worker's GPU, or its CPU
     # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
@@ -54,7 +54,7 @@ with tf.device(task.device):
     pull = copies.pull(params, global_step)
     x = [w.read_value() for w in own]
     e = [flags.moving_rate * (p - center) for p, center in zip(x, pull.w)]
-    push = copies.send(e, params)  # e travels to the ps, before the local steps
+    push = copies.send(e, params)  # e travels to the ps; the local steps do not wait
 
     # w <- w - e; T local steps, each on a fresh batch: v <- delta v - eta g, w <- w + v,
     # the first g at x + delta v, the others at w + delta v
@@ -74,13 +74,13 @@ with tf.device(task.device):
 
 # Push: w~ <- w~ + e, on the ps, once e has arrived.
 # global_step counts it first (update.number: the count before), then it is applied. After --steps
-# updates, next_update raises OutOfRangeError instead, which ends the loop.
+# updates, sess.run(step) raises OutOfRangeError instead, which ends the loop.
 with session.next_update(global_step, flags, push) as update:
     exchange = [p.assign_add(q) for p, q in zip(params, push.values)]
 step = tf.group(*exchange, *keep)
 
-# 6. The monitored session: worker 0 initialises w~; all workers start together, and end together.
+# 6. The monitored session: worker 0 initialises w~. At the start and the end, each waits for all.
 me = session.Replica(step, loss, pull, push, update, pushes_first=True)
 with session.training(task, server, params, [me], begin=begin) as sess:
     while not sess.should_stop():  # 7. The loop
-        sess.run(step)  # one step: pull, push, T fresh batches
+        sess.run(step)  # one step: pull; then push, and T local steps beside it

@@ -9,7 +9,7 @@ Each worker repeats:
     push   g_k and s_k, together with the token
 
 A thread of the chief (worker 0) runs round after round: it gathers the pushes of all n workers,
-then updates:
+then updates, all on the ps:
 
     w~ <- w~ - eta_t / n sum_k g_k             eta_t falls to a tenth every --decay_steps updates
     average <- a average + (1 - a) w~          the parameters for evaluation (a, d: apply.py)
@@ -32,7 +32,7 @@ import images
 import progress
 import xception
 
-# Flags and their defaults (--help lists them all). --steps: updates, one per round of all workers.
+# Flags and their defaults (--help lists them all). --steps: updates, one per round.
 DEFAULTS = {
     "workers": 2,
     "ps": 1,
@@ -66,12 +66,12 @@ with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
 # Queues on the ps: workers wait there for tokens, and the chief's thread for what they push.
 rounds = Rounds(task, [*params, *moving], global_step)
 
-with tf.device(task.device):
+with tf.device(task.device):  # this worker's GPU, or its CPU
     # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that take a new batch.
     next_batch = images.batches(flags, worker=task.index, workers=flags.workers)
     x, labels, waited = progress.timed(next_batch)
 
-    # 5. The scheme. token.number: the count of updates so far, a number that stays on the ps
+    # 5. The scheme. token.number: the count of updates so far, on the ps
     token = rounds.wait()
     pull = copies.pull(params, global_step, after=token.number)  # w <- w~
     logits, statistics = network.predict(pull.w, x)
@@ -98,8 +98,8 @@ tf.summary.scalar("learning_rate", apply.rate(flags, token.number))
 tf.summary.image("distorted", x, max_outputs=4)
 
 # 6. The monitored session: worker 0 initialises w~ and starts its thread. Each worker gives itself
-# a first token. All workers start together, and end together.
-me = session.Replica(step, loss, pull, push, token)
+# a first token. At the start and the end, each waits for all others.
+me = session.Replica(step, loss, pull, push, token)  # what to run, and what to measure
 with session.training(
     task, server, [*params, *moving], [me], rounds=rounds,
     evaluate=evaluation.measures(flags, network, averages, global_step),

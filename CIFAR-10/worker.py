@@ -54,12 +54,12 @@ with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params, moving = network.create(flags, images.CLASSES)
     global_step = tf.train.get_or_create_global_step()
 
-with tf.device(task.device):
+with tf.device(task.device):  # this worker's GPU, or its CPU
     # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that take a new batch.
     next_batch = images.batches(flags, worker=task.index, workers=flags.workers)
     x, labels, waited = progress.timed(next_batch)
 
-    # 5. The scheme. Staleness: update.number - pull.count, two numbers that stay on the ps
+    # 5. The scheme. Staleness: update.number - pull.count, both on the ps
     pull = copies.pull(params, global_step)  # w <- w~
     logits, statistics = network.predict(pull.w, x)
     loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)  # the mean of the batch
@@ -70,7 +70,7 @@ grads, statistics = push.values[: len(params)], push.values[len(params) :]
 
 # Push, on the ps, once all have arrived.
 # global_step counts it first (update.number: the count before), then it is applied. After --steps
-# updates, next_update raises OutOfRangeError instead, which ends the loop.
+# updates, sess.run(step) raises OutOfRangeError instead, which ends the loop.
 with session.next_update(global_step, flags, push) as update:
     step, averages = apply.update(flags, update.number, params, grads, moving, statistics)
 
@@ -78,8 +78,8 @@ with session.next_update(global_step, flags, push) as update:
 tf.summary.scalar("learning_rate", apply.rate(flags, update.number))
 tf.summary.image("distorted", x, max_outputs=4)
 
-# 6. The monitored session: worker 0 initialises w~; all workers start together, and end together.
-me = session.Replica(step, loss, pull, push, update)
+# 6. The monitored session: worker 0 initialises w~. At the start and the end, each waits for all.
+me = session.Replica(step, loss, pull, push, update)  # what to run, and what to measure
 with session.training(
     task, server, [*params, *moving], [me],
     evaluate=evaluation.measures(flags, network, averages, global_step),

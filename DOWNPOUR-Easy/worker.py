@@ -28,11 +28,11 @@ with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
 
-with tf.device(task.device):
+with tf.device(task.device):  # this worker's GPU, or its CPU
     # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. Staleness: update.number - pull.count, two numbers that stay on the ps
+    # 5. The scheme. Staleness: update.number - pull.count, both on the ps
     pull = copies.pull(params, global_step)  # w <- w~
 
     # T local steps, g_t of a fresh batch at the local w: w <- w - eta g_t, total <- total + g_t
@@ -52,13 +52,13 @@ with tf.device(task.device):
 
 # Push: G <- G + a^2, w~ <- w~ - eta a / sqrt(G), on the ps, once the sums have arrived.
 # global_step counts it first (update.number: the count before), then it is applied. After --steps
-# updates, next_update raises OutOfRangeError instead, which ends the loop.
+# updates, sess.run(step) raises OutOfRangeError instead, which ends the loop.
 with session.next_update(global_step, flags, push) as update:
     optimizer = tf.train.AdagradOptimizer(flags.learning_rate, initial_accumulator_value=0.1)
     step = optimizer.apply_gradients(zip(push.values, params))
 
-# 6. The monitored session: worker 0 initialises w~; all workers start together, and end together.
-me = session.Replica(step, loss, pull, push, update)
+# 6. The monitored session: worker 0 initialises w~. At the start and the end, each waits for all.
+me = session.Replica(step, loss, pull, push, update)  # what to run, and what to measure
 with session.training(task, server, params, [me]) as sess:
     while not sess.should_stop():  # 7. The loop
-        sess.run(step)  # one step: pull, T fresh batches, push
+        sess.run(step)  # one step: pull, T local steps, push

@@ -32,19 +32,19 @@ with tf.device(task.device):  # NEW: computed on this worker
     # 4. The data.
     next_batch = data.batches(flags)
 
-    # 5. The scheme. Staleness: update.number - pull.count, two numbers that stay on the ps
+    # 5. The scheme. Staleness: update.number - pull.count, both on the ps
     pull = copies.pull(params, global_step)  # NEW: w <- w~, one transfer from each ps
     loss, grads = models.gradients(flags.model, pull.w, next_batch())  # NEW: at w
     push = copies.send(grads, params)  # NEW: the gradients travel, one transfer to each ps
 
 # Push: w~ <- w~ - eta g, on the ps, once the gradients have arrived.
 # global_step counts it first (update.number: the count before), then it is applied. After --steps
-# updates, next_update raises OutOfRangeError instead, which ends the loop.
+# updates, sess.run(step) raises OutOfRangeError instead, which ends the loop.
 with session.next_update(global_step, flags, push) as update:  # NEW: after arrival
-    optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)  # a schedule: update.number
+    optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)  # schedule by update.number
     step = optimizer.apply_gradients(zip(push.values, params))  # NEW: on each parameter's ps
 
-# 6. The monitored session: worker 0 initialises w~; all workers start together, and end together.
+# 6. The monitored session: worker 0 initialises w~. At the start and the end, each waits for all.
 me = session.Replica(step, loss, pull, push, update)  # NEW: pull and push are measured, too
 with session.training(task, server, params, [me]) as sess:  # NEW: on this server
     while not sess.should_stop():  # 7. The loop

@@ -59,11 +59,11 @@ losses, pulls, pushes = zip(*[replica(k) for k in range(flags.workers)])
 
 # w~ <- w~ - eta / n sum_k g_k, on the ps, once the gradients of all replicas have arrived.
 # global_step counts it first (update.number: the count before), then it is applied. After --steps
-# updates, next_update raises OutOfRangeError instead, which ends the loop.
+# updates, sess.run(step) raises OutOfRangeError instead, which ends the loop.
 with session.next_update(global_step, flags, *pushes) as update:
-    total = [tf.add_n(g) for g in zip(*[push.values for push in pushes])]  # sum_k g_k
-    optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate / flags.workers)
-    step = optimizer.apply_gradients(zip(total, params))
+    means = [tf.add_n(g) / flags.workers for g in zip(*[push.values for push in pushes])]
+    optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)  # schedule by update.number
+    step = optimizer.apply_gradients(zip(means, params))
 
 # 6. The monitored session: it initialises w~; each step goes to every replica's events file.
 replicas = [session.Replica(step, *each, update) for each in zip(losses, pulls, pushes)]

@@ -8,7 +8,7 @@ Each worker, on its own GPU, repeats:
     push   g_k, together with the token
 
 A thread of the chief (worker 0) runs round after round: it gathers the gradients of all n
-workers, then updates:
+workers, then updates, all on the ps:
 
     w~ <- w~ - eta / n sum_k g_k,  and every worker gets a token, the new count
 """
@@ -53,11 +53,11 @@ with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
 # Queues on the ps: workers wait there for tokens, and the chief's thread for gradients.
 rounds = Rounds(task, params, global_step)
 
-with tf.device(task.device):
+with tf.device(task.device):  # this worker's GPU, or its CPU
     # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. token.number: the count of updates so far, a number that stays on the ps
+    # 5. The scheme. token.number: the count of updates so far, on the ps
     token = rounds.wait()
     pull = copies.pull(params, global_step, after=token.number)  # w <- w~
     loss, grads = models.gradients(flags.model, pull.w, next_batch())
@@ -71,13 +71,14 @@ with tf.device(task.device):
 # All workers build this part of the graph, but only the chief's thread runs it, once per round.
 gathered = rounds.gather(flags.workers)  # gathered.values: sum_k g_k
 with session.next_update(global_step, flags, gathered) as update:
-    optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate / flags.workers)
-    applied = optimizer.apply_gradients(zip(gathered.values, params))
+    means = [total / flags.workers for total in gathered.values]
+    optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)  # schedule by update.number
+    applied = optimizer.apply_gradients(zip(means, params))
 rounds.release(applied, update, gathered)
 
 # 6. The monitored session: worker 0 initialises w~ and starts its thread. Each worker gives itself
-# a first token. All workers start together, and end together.
-me = session.Replica(step, loss, pull, push, token)
+# a first token. At the start and the end, each waits for all others.
+me = session.Replica(step, loss, pull, push, token)  # what to run, and what to measure
 with session.training(task, server, params, [me], rounds=rounds) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: token, pull, fresh batch, push

@@ -57,11 +57,11 @@ losses, gradients = zip(*[tower(k) for k in range(flags.workers)])
 
 # w <- w - eta / n sum_k g_k, once the gradients of all towers are ready.
 # global_step counts it first (update.number: the count before), then it is applied. After --steps
-# updates, next_update raises OutOfRangeError instead, which ends the loop.
+# updates, sess.run(step) raises OutOfRangeError instead, which ends the loop.
 with session.next_update(global_step, flags, *gradients) as update:
-    total = [tf.add_n(g) for g in zip(*gradients)]  # sum_k g_k
-    optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate / flags.workers)
-    step = optimizer.apply_gradients(zip(total, params))
+    means = [tf.add_n(g) / flags.workers for g in zip(*gradients)]
+    optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)  # schedule by update.number
+    step = optimizer.apply_gradients(zip(means, params))
 
 # 6. The monitored session: it initialises w; each step goes to every tower's events file.
 towers = [session.Replica(step, loss, update=update) for loss in losses]

@@ -45,11 +45,11 @@ with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = models.create(flags)
     global_step = tf.train.get_or_create_global_step()
 
-with tf.device(task.device):
+with tf.device(task.device):  # this worker's GPU, or its CPU
     # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. Staleness: update.number - pull.count, two numbers that stay on the ps
+    # 5. The scheme. Staleness: update.number - pull.count, both on the ps
     pull = copies.pull(params, global_step)  # w <- w~
     loss, grads = models.gradients(flags.model, pull.w, next_batch())
     push = copies.send(grads, params)  # the gradients travel to the ps
@@ -57,11 +57,11 @@ with tf.device(task.device):
 # Push: w~ <- w~ - eta g, on the ps, once the gradients have arrived. global_step counts it first
 # (update.number: the count before). After --steps updates, OutOfRangeError ends the loop instead.
 with session.next_update(global_step, flags, push) as update:
-    optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)  # a schedule: update.number
+    optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)  # schedule by update.number
     step = optimizer.apply_gradients(zip(push.values, params))
 
-# 6. The monitored session: worker 0 initialises w~; all workers start together, and end together.
-me = session.Replica(step, loss, pull, push, update)
+# 6. The monitored session: worker 0 initialises w~. At the start and the end, each waits for all.
+me = session.Replica(step, loss, pull, push, update)  # what to run, and what to measure
 with session.training(task, server, params, [me]) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: pull and fresh batch, in any order; gradient; push

@@ -29,13 +29,13 @@ loss, grads = models.gradients(flags.model, params, next_batch())
 
 # w <- w - eta g, once the gradient is ready.
 # global_step counts it first (update.number: the count before), then it is applied. After --steps
-# updates, next_update raises OutOfRangeError instead, which ends the loop.
+# updates, sess.run(step) raises OutOfRangeError instead, which ends the loop.
 with session.next_update(global_step, flags, grads) as update:
-    optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)  # a schedule: update.number
+    optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)  # schedule by update.number
     step = optimizer.apply_gradients(zip(grads, params))
 
 # 6. The monitored session, which also logs the loss and number of each step.
-me = session.Replica(step, loss, update=update)
+me = session.Replica(step, loss, update=update)  # what to run, and what to measure
 with session.training(task, None, params, [me]) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: a fresh batch, its gradient, the update

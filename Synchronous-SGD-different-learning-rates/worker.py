@@ -8,7 +8,7 @@ Each worker repeats:
     push   eta_k g_k (--learning_rates a,b,...), together with the token
 
 A thread of the chief (worker 0) runs round after round: it gathers one push from each of the n
-workers, then updates:
+workers, then updates, all on the ps:
 
     w~ <- w~ - sum_k eta_k g_k,  and every worker gets a token, the new count
 """
@@ -17,7 +17,7 @@ from common import cluster, copies, data, models, session  # import first: quiet
 from common.training.rounds import Rounds
 import tensorflow.compat.v1 as tf
 
-# Flags and their defaults (--help lists them all). --steps: updates, one per round of all workers.
+# Flags and their defaults (--help lists them all). --steps: updates, one per round.
 DEFAULTS = {"workers": 2, "ps": 1, "steps": 1000, "learning_rate": 0.4, "learning_rates": None}
 
 # 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
@@ -36,11 +36,11 @@ with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
 # Queues on the ps: workers wait there for tokens, and the chief's thread for gradients.
 rounds = Rounds(task, params, global_step)
 
-with tf.device(task.device):
+with tf.device(task.device):  # this worker's GPU, or its CPU
     # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. token.number: the count of updates so far, a number that stays on the ps
+    # 5. The scheme. token.number: the count of updates so far, on the ps
     token = rounds.wait()
     pull = copies.pull(params, global_step, after=token.number)  # w <- w~
     loss, grads = models.gradients(flags.model, pull.w, next_batch())
@@ -60,8 +60,8 @@ with session.next_update(global_step, flags, gathered) as update:
 rounds.release(applied, update, gathered)
 
 # 6. The monitored session: worker 0 initialises w~ and starts its thread. Each worker gives itself
-# a first token. All workers start together, and end together.
-me = session.Replica(step, loss, pull, push, token)
+# a first token. At the start and the end, each waits for all others.
+me = session.Replica(step, loss, pull, push, token)  # what to run, and what to measure
 with session.training(task, server, params, [me], rounds=rounds) as sess:
     while not sess.should_stop():  # 7. The loop
         sess.run(step)  # one step: token, pull, fresh batch, push

@@ -40,11 +40,11 @@ with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = network.create(flags, *table.sizes(flags.data))
     global_step = tf.train.get_or_create_global_step()
 
-with tf.device(task.device):
+with tf.device(task.device):  # this worker's GPU, or its CPU
     # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = table.batches(flags, worker=task.index, workers=flags.workers)
 
-    # 5. The scheme. Staleness: update.number - pull.count, two numbers that stay on the ps
+    # 5. The scheme. Staleness: update.number - pull.count, both on the ps
     pull = copies.pull(params, global_step)  # w <- w~
     loss, grads = network.gradients(pull.w, next_batch(), flags.dropout)
     push = copies.send(grads, params)  # the gradients travel to the ps
@@ -52,7 +52,7 @@ with tf.device(task.device):
 # Push: Adam, on the ps, once the gradients have arrived. Its rate falls to a tenth over --steps
 # updates. Its slots, two per parameter, are also on the ps and in the checkpoints.
 # global_step counts it first (update.number: the count before), then it is applied. After --steps
-# updates, next_update raises OutOfRangeError instead, which ends the loop.
+# updates, sess.run(step) raises OutOfRangeError instead, which ends the loop.
 with session.next_update(global_step, flags, push) as update:
     rate = tf.train.exponential_decay(flags.learning_rate, update.number, flags.steps, 0.1)
     optimizer = tf.train.AdamOptimizer(rate)
@@ -66,8 +66,8 @@ log_rate = tf.train.LoggingTensorHook(
     formatter=lambda v: f"[worker {task.index}] learning rate {v['rate']:.2g}",
 )
 
-# 6. The monitored session: worker 0 initialises w~; all workers start together, and end together.
-me = session.Replica(step, loss, pull, push, update)
+# 6. The monitored session: worker 0 initialises w~. At the start and the end, each waits for all.
+me = session.Replica(step, loss, pull, push, update)  # what to run, and what to measure
 with session.training(
     task, server, params, [me],
     evaluate=network.evaluate, test=table.test(flags.data), hooks=[log_rate],

@@ -86,7 +86,7 @@ FOLDERS = {
     "DC-ASGD": Folder("DC-ASGD", "HogWild", 7, ("--dc_lambda", "2"), workers=3),
     "Synchronous-SGD": Folder("Synchronous-SGD", "Distributed-Setup", 15, workers=3),
     "Synchronous-SGD-different-learning-rates": Folder(
-        "Synchronous-SGD-different-learning-rates", "Synchronous-SGD", 5,
+        "Synchronous-SGD-different-learning-rates", "Synchronous-SGD", 7,
         ("--learning_rates", "0.5,0.1,0.3"), workers=3,
     ),
     "SAGN": Folder("SAGN", "Synchronous-SGD", 15),

@@ -187,12 +187,12 @@ PULL = "    pull = copies.pull(params, global_step)  # w <- w~\n"
 GRADS = "    loss, grads = models.gradients(flags.model, pull.w, next_batch())\n"
 OPTIMIZER = (
     "    optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)"
-    "  # a schedule: update.number\n"
+    "  # schedule by update.number\n"
 )
 APPLY = "    step = optimizer.apply_gradients(zip(push.values, params))\n"
 UPDATE = f"with session.next_update(global_step, flags, push) as update:\n{OPTIMIZER}{APPLY}"
 VARIABLES = "    params = models.create(flags)\n"
-HERE = "with tf.device(task.device):\n"
+HERE = "with tf.device(task.device):  # this worker's GPU, or its CPU\n"
 NOT_ON_THE_PS = ("which the update of", "is not computed on the ps", "change gradients before")
 # What is replaced in HogWild's script, by what, and words of the error.
 REFUSED = {
