@@ -93,5 +93,6 @@ def test_no_room_for_a_download(on_a_disk, tmp_path, monkeypatch):
         server.close()
     assert code == 2, screen
     assert screen.rstrip().splitlines()[-1] == (
-        "error: the disk is full: make room in cache/mnist, or set DATA_DIR to another folder"
+        f"error: the disk is full: make room in {tmp_path / 'disk/cache/mnist'}, "
+        "or set DATA_DIR to another folder"
     )

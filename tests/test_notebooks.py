@@ -37,7 +37,7 @@ SHORTER = {
     "Actor-Learner": {
         "target": 60.0,
         "episodes": 4,
-        "updates": 60,
+        "updates": 30 + round(seconds(40)),  # the actor that comes back must come in time
         "slow_updates": 200,
         "crowded": 3,
     },

@@ -16,6 +16,7 @@ from conftest import ROOT, Finished, eventually, processes, reach, task_pid
 from formulas import digits, softmax_gradient
 from machine import seconds
 
+from common.datasets import npz
 from common.launch import screen
 from common.launch.folder import Folder
 from common.record import closing, results
@@ -212,7 +213,9 @@ def test_a_random_trial_is_as_if_trained_alone(run, trials, tmp_path):
 
     x, labels = (part.astype(kind) for part, kind in zip((X, LABELS), ("float32", "int64")))
     names = ("x_train", "y_train", "x_test", "y_test")
-    arrays = (x[~HELD_OUT], labels[~HELD_OUT], x[HELD_OUT], labels[HELD_OUT])
+    stored = np.empty(np.count_nonzero(~HELD_OUT), int)  # so that shuffling the file sorts it
+    stored[np.random.default_rng(npz.SEED).permutation(len(stored))] = np.flatnonzero(~HELD_OUT)
+    arrays = (x[stored], labels[stored], x[HELD_OUT], labels[HELD_OUT])
     np.savez(tmp_path / "own.npz", **dict(zip(names, arrays)))
     row = trials_of(two.results)[3]
     alone = run("Non-Distributed-Setup", "--data", tmp_path / "own.npz", "--steps", 150,

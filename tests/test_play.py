@@ -93,11 +93,13 @@ def test_a_slider_changes_the_picture_in_jupyterlab(lab, name):
         tab = chromium.new_page()
         tab.set_default_timeout(1e3 * seconds(60))
         tab.goto(f"{address}/lab/tree/play.ipynb?token={token}")
+        tab.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").wait_for()  # has a kernel
         tab.locator(".jp-Notebook .jp-Cell").first.click()
         tab.get_by_role("menuitem", name="Run", exact=True).click()
         tab.get_by_text("Run All Cells", exact=True).click()
         picture = tab.locator(".jp-OutputArea img.widget-image")
-        picture.wait_for()
+        if not eventually(picture.is_visible, 60):
+            pytest.fail(f"no picture; the page says:\n{tab.locator('body').inner_text()}")
         ended = f"[{len(cells)}]:"  # the last cell has ended, so the slider keeps the focus
         tab.get_by_text(ended, exact=True).wait_for()
         pictures = tab.locator(".jp-OutputArea img").count()

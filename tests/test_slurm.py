@@ -333,7 +333,8 @@ def test_one_sentence_says_what_is_wrong(submit, cluster, tmp_path):
             (["--port", port, "HogWild", "--results", never],
              f"--port: n1:{port} is in use: choose other ports, or leave --port out"),
         ]  # fmt: skip
-        submitted = [(submit(*words), sentence) for words, sentence in jobs]
+        # n1: with the others in the queue, the first of a job's nodes could be any.
+        submitted = [(submit(*words, nodelist="n1"), sentence) for words, sentence in jobs]
         for job, sentence in submitted:
             assert (job.wait(), job.output) == ("FAILED 2:0", f"error: {sentence}\n")
     assert not never.exists()
