@@ -112,6 +112,8 @@ class Task:
         threads = task.config.intra_op_parallelism_threads
         with contextlib.suppress(RuntimeError):
             tf.config.threading.set_intra_op_parallelism_threads(threads)
+        if not tf.executing_eagerly():
+            task.first  # noqa: B018 - before any other operation
         return task
 
     @property
@@ -147,6 +149,13 @@ class Task:
     def device(self) -> str:
         """This task's own device."""
         return f"/job:{self.job}/task:{self.index}" if self.hosts else ""
+
+    @functools.cached_property
+    def first(self) -> tf.Operation:
+        """An operation of this task that does nothing. It must be the first of the graph, and part
+        of every step: `common/graph/aborts.py` says why."""
+        with tf.device(self.device):
+            return tf.no_op(name="first")
 
     @functools.cached_property
     def config(self) -> tf.ConfigProto:

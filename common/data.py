@@ -1,12 +1,16 @@
 """The data: which part of it a worker gets, and how it draws batches."""
 
 import time
+import weakref
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from common import datasets
 from common.graph.scope import scope
+
+# Graph -> of each of its data sets: what starts it again, and how many elements it has.
+_started_in: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def load(flags, part: str, worker: int = 0, workers: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -57,7 +61,8 @@ def batches(flags, worker: int = 0, workers: int = 1, examples=None):
         numbers = shuffled(len(labels), size, flags.seed + 1000 * worker)
     else:
         numbers = tf.data.Dataset.range(len(labels)).batch(size, drop_remainder=True).repeat()
-    next_numbers = _next(numbers, numbers.element_spec, flags, worker)  # it has the first at once
+    many = numbers.cardinality()
+    next_numbers = _next(numbers, numbers.element_spec, many, flags, worker)  # it has one at once
 
     @scope("batch")
     def next_batch():
@@ -78,18 +83,31 @@ def pipeline(dataset, flags, worker: int = 0, threads: int = 1):
     worker starts to train before all have one. A step's pull does not wait for its batch, so the
     first update would otherwise be computed from parameters that are old when the batch arrives.
     """
-    structure = dataset.element_spec
+    structure, size = dataset.element_spec, dataset.cardinality()
     if any(not isinstance(spec, tf.TensorSpec) for spec in tf.nest.flatten(structure)):
         dataset = dataset.map(_parts)
     with tf.device("/cpu:0"):  # of this task
         dataset = _started(dataset.with_options(_options(threads)))
-    return _next(dataset, structure, flags, worker)
+    return _next(dataset, structure, size, flags, worker)
 
 
 def is_end(error: tf.errors.OutOfRangeError) -> bool:
     """Whether a step, or the initialisation, found no element in its `pipeline`. If not, the run
     has made all its steps: then `session.next_update` raises this error, too."""
     return "End of sequence" in error.message
+
+
+def start_again(session: tf.Session) -> bool:
+    """Starts the data sets of a session's graph again that never end; returns whether all are such.
+
+    If TensorFlow aborts a call while it takes an element, the data set gives no more: it seems to
+    have ended.
+    """
+    starts, sizes = zip(*_started_in[session.graph])
+    endless = all(size == tf.data.INFINITE_CARDINALITY for size in session.run(sizes))
+    if endless:
+        session.run(starts)
+    return endless
 
 
 def _options(threads: int) -> tf.data.Options:
@@ -142,12 +160,13 @@ def _started(dataset):
     return first.concatenate(tf.data.experimental.from_variant(rest, first.element_spec))
 
 
-def _next(dataset, structure, flags, worker: int):
+def _next(dataset, structure, size: tf.Tensor, flags, worker: int):
     """Makes the function that makes the next element, of this `structure`; the elements of
-    `dataset` are its parts."""
+    `dataset` are its parts. `size`: how many there are."""
     with tf.device("/cpu:0"):  # of this task
         iterator, start, kind = _iterator(dataset.prefetch(8).with_options(_options(1)))
     tf.add_to_collection(tf.GraphKeys.TABLE_INITIALIZERS, start)  # run by tf.tables_initializer
+    _started_in.setdefault(start.graph, []).append((start, size))
     seconds = (flags.delay or {}).get(worker)
 
     def next_element():

@@ -11,6 +11,7 @@ import time
 import tensorflow.compat.v1 as tf
 
 from common import fail
+from common.graph.aborts import Connection
 from common.graph.scope import scope
 
 
@@ -59,7 +60,7 @@ def leave_when_all_have(task, server: tf.train.Server) -> None:
     """
     gates = {who: Gate(f"left-{task.name}-{who}", task.device) for who in task.clients}
     print(f"{task.name} serves at {task.address}", flush=True)
-    with tf.Session(server.target, config=task.config) as session:
+    with Connection(server.target, config=task.config) as session:
         for who, gate in gates.items():
             gate.wait(session, f"{who} to finish", float("inf"))
     print(f"{task.name} exits after {' and '.join(gates)}", flush=True)

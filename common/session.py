@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from common.graph import clock
+from common.graph import aborts, clock
 from common.record import faults, results
 from common.records import Gathered, Push, Update
-from common.training import aborts, checks, logs
+from common.training import checks, logs
 from common.training.chief import Chief
 from common.training.loop import Session
 from common.training.measured import Replica

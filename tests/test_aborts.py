@@ -1,14 +1,20 @@
 """TensorFlow aborts a call now and then although no task is lost: the run goes on, exactly."""
 
+import concurrent.futures
 import json
 import re
+import shutil
+import subprocess
+from pathlib import Path
 
+import grpc
 import pytest
 import tensorflow.compat.v1 as tf
 from conftest import ROOT, copy_example
 from replays import EXACT, class_of, distance, flat, replayed, scheme_of
 
-from common.training import aborts
+from common.graph import aborts
+from common.record.words import ABORTED
 
 # Some of a worker's calls raise the error before they are carried out, others afterwards, in the
 # forms in which TensorFlow raises it. Counts, by place, what it has aborted.
@@ -106,3 +112,71 @@ def test_other_errors_stay_what_they_are(kind):
     """A lost ps, for example."""
     with pytest.raises(kind):
         aborts._called(raising(kind(None, None, "worker service is being shut down")), 3)
+
+
+@pytest.fixture
+def colliding(tmp_path, monkeypatch):
+    """Requests of TensorFlow get the same random numbers again and again, so tasks refuse them."""
+    if not (compiler := shutil.which("cc")):
+        pytest.skip("no C compiler")
+    library = tmp_path / "seeds.so"
+    source = Path(__file__).with_name("seeds.c")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    monkeypatch.setenv("SEED_BITS", "17")
+
+
+@pytest.mark.slow("a long run")
+@pytest.mark.usefixtures("colliding")
+def test_tensorflow_itself_aborts_calls(run):
+    """With the error that it really raises. Every update is made once; the data does not end."""
+    finished = run("HogWild", "--steps", 5000)
+    assert finished.summary["global_step"] == 5000
+    numbers = sorted(event["global_step"] for k in (0, 1) for event in finished.events(k))
+    assert numbers == list(range(1, 5001))
+    logs = [path.read_text() for path in (finished.results / "logs").glob("worker-*.log")]
+    assert sum(log.count(ABORTED) for log in logs) > 5
+    assert not any("has ended" in log for log in logs)
+
+
+LOG = """[worker 0] step 89411  loss 0.0002329  staleness 0
+E0000 00:00:1.14 29013 master_session.cc:580] RunStep still blocked after 60 seconds. Failed with \
+error status: ABORTED: From /job:worker/replica:0/task:0:
+The same RunGraph (Worker) request was received twice. goo.gle/debugstr graph_handle: "c" step_id: \
+10865145590402531 exec_opts { } session_handle: "326d" request_id: 7600513294260347964
+E0000 00:00:1.14 29013 master_session.cc:585] - No response from RunGraph call to worker: \
+/job:ps/replica:0/task:1
+E0000 00:00:1.14 29013 master_session.cc:585] - No response from RunGraph call to worker: \
+/job:worker/replica:0/task:0
+"""
+
+
+def test_the_log_says_which_step_waits_for_ever():
+    (found,) = aborts.BLOCKED.finditer(LOG)
+    assert found[1] == "10865145590402531"
+    assert aborts.WAITS.findall(found[2]) == [("ps", "1"), ("worker", "0")]
+    assert not aborts.BLOCKED.search(LOG.replace("received twice", "refused"))
+
+
+def test_a_step_is_dropped_on_the_task_that_waits(capsys):
+    """The request is TensorFlow's own message: field 1 is the step's number."""
+    asked = []
+    handler = grpc.method_handlers_generic_handler(
+        "tensorflow.WorkerService",
+        {"CleanupGraph": grpc.unary_unary_rpc_method_handler(lambda r, _: asked.append(r) or b"")},
+    )
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(1), [handler])
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    for step in (1, 127, 128, 10865145590402531):
+        aborts._drop(address, step)
+    server.stop(None).wait()
+    assert [whole(request) for request in asked] == [1, 127, 128, 10865145590402531]
+    assert all(request[0] == 8 for request in asked)  # field 1, a whole number
+    aborts._drop(address, 1)
+    assert f"cannot reach {address}" in capsys.readouterr().out
+
+
+def whole(request: bytes) -> int:
+    """The number in a message of one field: base 128, the lowest digit first."""
+    return sum((digit & 127) << 7 * k for k, digit in enumerate(request[1:]))

@@ -89,6 +89,7 @@ SLOW = {
     "common.launch.screen": "rich: a quarter of a second",
     "numpy": "a tenth of a second, before the tasks start",
     "rich": "a quarter of a second",
+    "grpc": "a tenth of a second, only if a step waits for ever",
     "pyroute2": "a third of a second, only for a slow link",
 }
 # The doctor says what is missing or too old: then it must still run itself.

@@ -8,10 +8,10 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from common.graph import clock
+from common.graph.aborts import Connection
 from common.launch import network
 from common.record import trace
 from common.records import Pull, Update
-from common.training.aborts import Connection
 from common.training.measured import Replica
 from common.training.several import copies
 from common.training.steps import Step
@@ -114,7 +114,7 @@ def test_rows_from_before_a_fault_do_not_count_as_later_steps(tmp_path):
     flags = argparse.Namespace(
         steps_per_execution=COUNT, results=str(tmp_path), batch_size=1, workers=1, steps=100
     )
-    task = types.SimpleNamespace(device=places[1], hosts={}, flags=flags)
+    task = types.SimpleNamespace(device=places[1], hosts={}, flags=flags, first=tf.no_op())
     with tf.Graph().as_default():
         step, (there, here), update, inits = step_of(10 * COUNT, *places, fault=fault)
         # Stand-ins for these in the events.
@@ -210,7 +210,7 @@ def counting(tmp_path, amount, more=lambda step, now: ()):
     flags = argparse.Namespace(
         steps_per_execution=COUNT, results=str(tmp_path), batch_size=1, workers=1, steps=100
     )
-    task = types.SimpleNamespace(device="", hosts={}, flags=flags)
+    task = types.SimpleNamespace(device="", hosts={}, flags=flags, first=tf.no_op())
     k = tf.Variable(0.0, use_resource=True)
     made = k.assign_add(amount, read_value=False)
     with tf.control_dependencies([made]):

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
-from common.graph import walk
+from common import data
+from common.graph import aborts, walk
 from common.record.words import ABORTED
-from common.training import aborts
 from common.training.steps import Notes, Step
 
 SOON = 0.25  # seconds until hooks see a step again
@@ -42,6 +42,7 @@ class Session:
         self._of = {step.op: step for step in steps}
         self._found: dict[tuple[str, ...], Step | None] = {}
         self._due = 0.0
+        self._aborted = False  # since the data set was started
         self.should_stop, self.graph = monitored.should_stop, monitored.graph
 
     def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
@@ -74,8 +75,17 @@ class Session:
                 print(ABORTED, flush=True)
                 # Its row says whether it was counted. Either way the next step is a new one.
                 self._notes.aborted()
+                self._aborted = True
                 with contextlib.suppress(tf.errors.CancelledError):  # the run has been stopped
                     self._steps[0].session.run(self._again)
+            except tf.errors.OutOfRangeError as error:
+                if not (self._aborted and data.is_end(error)):
+                    raise
+                self._notes.aborted()
+                self._aborted = False
+                if not data.start_again(self._steps[0].session):
+                    raise
+                print("the abort ended the data set: it starts again", flush=True)
         raise RuntimeError(f"TensorFlow aborted {MANY} calls in a row, and no task was lost")
 
     def _take(self, step: Step, wanted, more: Sequence):

@@ -5,9 +5,9 @@ import time
 import tensorflow.compat.v1 as tf
 
 from common import data, fail
+from common.graph.aborts import Connection, watch
 from common.told import addresses
 from common.training import checkpoints
-from common.training.aborts import Connection
 
 PAUSE = 0.1  # seconds between two looks whether the chief has initialised the parameters
 
@@ -35,6 +35,7 @@ class SessionCreator(tf.train.SessionCreator):
         self._local_init = tf.group(tf.local_variables_initializer(), tf.tables_initializer())
         with tf.name_scope("count"):
             self._count = tf.train.get_global_step().read_value()
+        watch(task.hosts)
         self._seen: set[int] | None = None  # the servers of the last session
         self.replaced = True
 

@@ -26,13 +26,13 @@ from typing import TextIO
 
 import tensorflow.compat.v1 as tf
 
-from common.graph import clock
+from common.graph import aborts, clock
 from common.graph.rows import Rows, read_all
 from common.graph.scope import scope
 from common.record import results
 from common.record.words import ABORTED
 from common.records import Gathered, Push, Token, Update
-from common.training import aborts, checks, several
+from common.training import checks, several
 
 
 class Rounds:

@@ -33,7 +33,7 @@ class Step:
         parts = [self.op]
         if self.op.type == "NoOp" and not self.op.device and self.op.control_inputs:
             parts = self.op.control_inputs
-        self.ends = [*parts, *puts]
+        self.ends = [task.first, *parts, *puts]
         if self.count > 1:
             copy = several.copies(parts, puts, self.count)[-1]
             self.ends = several.of(copy, self.ends)
