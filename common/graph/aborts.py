@@ -10,7 +10,7 @@ If a worker refuses its own part before the ps has its part, nobody tells the ps
 ever for what the worker never sends. A session hands out the parts in the reverse of the order in
 which their tasks first appear in the graph. So `Task.first` is the graph's first operation: then a
 worker's own part is the last to be handed out, and its ps is told. Very rarely the ps refuses its
-part before the worker has its own, which then waits for ever: `watch` ends that.
+part before the worker has its own, which then waits forever: `watch` ends that.
 """
 
 import os
@@ -94,7 +94,7 @@ def _called(call: Callable, tries: int):
 
 
 def watch(hosts: dict[str, list[str]]) -> None:
-    """Ends steps of this process that TensorFlow has aborted, but that wait for ever: the tasks
+    """Ends steps of this process that TensorFlow has aborted, but that wait forever: the tasks
     that wait are told to drop them. Then the call raises the error of the abort.
 
     Only TensorFlow's log has the number of such a step, so this does nothing unless stderr is a
