@@ -6,7 +6,9 @@ import re
 import socket
 import subprocess
 import sys
+import tempfile
 import urllib.request
+from pathlib import Path
 
 import browser
 import jupyter_client
@@ -40,8 +42,12 @@ def port() -> int:
 @pytest.fixture
 def lab(tmp_path):
     """The address of a JupyterLab on a folder below the collection's root, and that folder."""
-    folder = ROOT / "HogWild" / "results" / f"lab-{tmp_path.name}"
-    folder.mkdir(parents=True)
+    results = ROOT / "HogWild" / "results"
+    results.mkdir(exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="lab-", dir=results))
+    news = tmp_path / "settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings"
+    news.parent.mkdir(parents=True)
+    news.write_text('{"fetchNews": "false"}')  # else a question comes up, and closes the menu
     number, token = port(), "a" * 32
     address = f"http://127.0.0.1:{number}"
     with open(tmp_path / "lab.log", "w") as log:
@@ -50,7 +56,10 @@ def lab(tmp_path):
              f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={folder}",
              "--ServerApp.port_retries=0", "--LabApp.news_url=None"],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            env=environment(JUPYTER_CONFIG_DIR=str(tmp_path / "config")),
+            env=environment(
+                JUPYTER_CONFIG_DIR=str(tmp_path / "config"),
+                JUPYTERLAB_SETTINGS_DIR=str(tmp_path / "settings"),
+            ),
         )  # fmt: skip
 
     def ready() -> bool:

@@ -26,19 +26,26 @@ PROBE = """    if task.index == 0:
                 for node in graph.node:
                     places = [node.attr[f"{end}_device"].s.decode() for end in ("send", "recv")]
                     if node.op == "_Send" and places[0] != places[1]:
-                        print("transfer", *places, flush=True)
+                        say("transfer", *places)
             for device in metadata.step_stats.dev_stats:
                 for node in device.node_stats:
                     if node.node_name == "RecvTensor":
                         memory = node.output[0].tensor_description.allocation_description
-                        print("step", call, memory.requested_bytes, node.timeline_label, flush=True)
+                        say("step", call, memory.requested_bytes, node.timeline_label)
 """
 IMPORT = "import tensorflow.compat.v1 as tf\n"
 # The chief's thread makes the updates of a synchronous scheme. Its other calls fetch values.
 PROBE_OF_ROUNDS = """
 import collections
 import functools
+import sys
 import threading
+
+
+def say(*words):
+    # The whole line at once, since two threads say something.
+    sys.stdout.write(" ".join(map(str, words)) + "\\n")
+    sys.stdout.flush()
 
 
 def run(self, fetches, *args, **more):
@@ -53,12 +60,12 @@ def run(self, fetches, *args, **more):
     metadata = tf.RunMetadata()
     options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE)
     found = plain_run(self, fetches, options=options, run_metadata=metadata)
-    print("round", call, "is traced", flush=True)
+    say("round", call, "is traced")
     for device in metadata.step_stats.dev_stats:
         for node in device.node_stats:
             if node.node_name == "RecvTensor":
                 memory = node.output[0].tensor_description.allocation_description
-                print("round", call, memory.requested_bytes, node.timeline_label, flush=True)
+                say("round", call, memory.requested_bytes, node.timeline_label)
     return found
 
 
