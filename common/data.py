@@ -146,7 +146,7 @@ def _started(dataset):
     with tf.control_dependencies([start]):
         first = tf.raw_ops.IteratorGetNextSync(iterator=source, **kind)
 
-    @tf.function(input_signature=[tf.TensorSpec([], tf.int64)])
+    @tf.function(input_signature=[tf.TensorSpec([], tf.int64)], autograph=False)
     def following(_):
         return tf.raw_ops.IteratorGetNextSync(iterator=source, **kind)
 

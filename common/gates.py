@@ -11,7 +11,7 @@ import time
 import tensorflow.compat.v1 as tf
 
 from common import fail
-from common.graph.aborts import Connection
+from common.graph import aborts
 from common.graph.scope import scope
 
 
@@ -40,6 +40,10 @@ class Gate:
             return True
         except tf.errors.DeadlineExceededError:
             return False
+        except (tf.errors.AbortedError, tf.errors.CancelledError) as error:
+            if not aborts.is_abort(error):
+                raise
+            return False
 
     def wait(self, session: tf.Session, whom: str, timeout: float, check=lambda: None) -> None:
         """Blocks until `whom` opens the gate, and now and then calls `check`. After `timeout`
@@ -60,7 +64,7 @@ def leave_when_all_have(task, server: tf.train.Server) -> None:
     """
     gates = {who: Gate(f"left-{task.name}-{who}", task.device) for who in task.clients}
     print(f"{task.name} serves at {task.address}", flush=True)
-    with Connection(server.target, config=task.config) as session:
+    with tf.Session(server.target, config=task.config) as session:
         for who, gate in gates.items():
             gate.wait(session, f"{who} to finish", float("inf"))
     print(f"{task.name} exits after {' and '.join(gates)}", flush=True)
