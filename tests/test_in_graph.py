@@ -10,7 +10,7 @@ from conftest import ROOT, Finished, copy_example, kill_and_see_it_back, wait_fo
 from machine import seconds
 from replays import EXACT, distance, flat, in_rounds, replayed, scheme_of
 from test_documented import assert_the_cost_of_a_client
-from test_transfers import LOOP, PROBE
+from test_transfers import IMPORT, LOOP, PROBE, SAY
 
 from common.told.example import example_of
 
@@ -45,9 +45,10 @@ def probed(mode: str, to):
     """A copy whose chief prints what its second step sends."""
     source = (ROOT / EXAMPLE / f"{mode}.py").read_text()
     loop = LOOP if mode == "chief" else "    threads = ["
-    assert source.count(loop) == 1
+    assert source.count(loop) == 1 and source.count(IMPORT) == 1
     probe = PROBE.replace("sess.run(step", "sess.run(replicas[0].step")
-    return copy_example(EXAMPLE, to, **{mode: source.replace(loop, probe + loop)})
+    source = source.replace(IMPORT, IMPORT + SAY).replace(loop, probe + loop)
+    return copy_example(EXAMPLE, to, **{mode: source})
 
 
 def assert_only_batches_leave_the_chief(finished, replicas) -> None:

@@ -114,8 +114,8 @@ def test_rows_from_before_a_fault_do_not_count_as_later_steps(tmp_path):
     flags = argparse.Namespace(
         steps_per_execution=COUNT, results=str(tmp_path), batch_size=1, workers=1, steps=100
     )
-    task = types.SimpleNamespace(device=places[1], hosts={}, flags=flags, first=tf.no_op())
     with tf.Graph().as_default():
+        task = types.SimpleNamespace(device=places[1], hosts={}, flags=flags, first=tf.no_op())
         step, (there, here), update, inits = step_of(10 * COUNT, *places, fault=fault)
         # Stand-ins for these in the events.
         loss, pull = there[0], Pull([], [], tf.cast(here[0], tf.int64), update.counted_at)

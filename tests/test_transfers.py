@@ -34,18 +34,20 @@ PROBE = """    if task.index == 0:
                         say("step", call, memory.requested_bytes, node.timeline_label)
 """
 IMPORT = "import tensorflow.compat.v1 as tf\n"
-# The chief's thread makes the updates of a synchronous scheme. Its other calls fetch values.
-PROBE_OF_ROUNDS = """
-import collections
-import functools
+SAY = """
 import sys
-import threading
 
 
 def say(*words):
     # The whole line at once, since two threads say something.
     sys.stdout.write(" ".join(map(str, words)) + "\\n")
     sys.stdout.flush()
+"""
+# The chief's thread makes the updates of a synchronous scheme. Its other calls fetch values.
+PROBE_OF_ROUNDS = """
+import collections
+import functools
+import threading
 
 
 def run(self, fetches, *args, **more):
@@ -88,7 +90,7 @@ def probed(example: str, to):
     assert source.count(LOOP) == 1 and source.count(IMPORT) == 1
     # The script's own hook sees every step; what it fetches from a ps is also sent.
     source = source.replace("hooks=[log_rate]", "hooks=[]")
-    source = source.replace(IMPORT, IMPORT + PROBE_OF_ROUNDS)
+    source = source.replace(IMPORT, IMPORT + SAY + PROBE_OF_ROUNDS)
     return copy_example(example, to, worker=source.replace(LOOP, PROBE + LOOP))
 
 
