@@ -131,7 +131,7 @@ def training(
     outer = [*(chief.hooks if chief else []), together]
     if rounds and chief:
         outer.append(rounds.chief)
-    again = [rounds.start] if rounds else []
+    again = [rounds.again] if rounds else []
     # Hooks see about 75 calls of each worker or more, never two in a row.
     calls = flags.steps / (flags.steps_per_execution * (1 if rounds else flags.workers))
     between = max(1, int(calls / 80))

@@ -1,28 +1,39 @@
 """TensorFlow aborts a call now and then although no task is lost: the run goes on, exactly."""
 
+import argparse
 import concurrent.futures
 import json
 import re
 import shutil
 import subprocess
+import sys
+import types
 from pathlib import Path
 
 import grpc
 import pytest
 import tensorflow.compat.v1 as tf
-from conftest import ROOT, copy_example
+from conftest import ROOT, copy_example, environment
+from machine import seconds
 from replays import EXACT, class_of, distance, flat, replayed, scheme_of
 
 from common.graph import aborts
 from common.record.words import ABORTED
+from common.training.rounds import Rounds
 
 # Some of a worker's calls raise the error before they are carried out, others afterwards, in the
-# forms in which TensorFlow raises it. Counts, by place, what it has aborted.
+# forms in which TensorFlow raises it. Some of these end the data set, too. Counts, by place, what
+# it has aborted.
 ABORT = """
 import collections, json, threading, traceback
 
 TEXT = "The same RunGraph (Worker) request was received twice. step_id: 3"
 calls, aborted = collections.Counter(), collections.Counter()
+(start,) = [op for op in global_step.graph.get_operations() if op.type == "MakeIterator"]
+elements, iterator = start.inputs
+kind = {key: iterator.op.get_attr(key) for key in ("output_types", "output_shapes")}
+no_elements = tf.raw_ops.TakeDataset(input_dataset=elements, count=0, **kind)
+end_data = tf.raw_ops.MakeIterator(dataset=no_elements, iterator=iterator)
 
 
 def abort(kind, place, when):
@@ -30,10 +41,10 @@ def abort(kind, place, when):
     raise kind(None, None, TEXT if kind is tf.errors.AbortedError else f"[_Derived_]{TEXT}")
 
 
-def aborting(call):
+def aborting(call, session=None):
     def called(*args, **more):
         names = [frame.name for frame in traceback.extract_stack(limit=40)]
-        known = {"_make_updates": "chief", "finish": "end", "_take": "loop"}
+        known = {"_make_updates": "chief", "finish": "end", "_take": "step" if session else "loop"}
         place = next((known[name] for name in reversed(names) if name in known), "start")
         calls[place] += 1
         k = calls[place]
@@ -41,14 +52,16 @@ def aborting(call):
             abort(tf.errors.AbortedError, place, "before")
         found = call(*args, **more)
         if k % 11 == 5:
+            if place == "step":
+                run(session, end_data)
             abort(tf.errors.CancelledError, place, "after")
         return found
 
     return called
 
 
-make_callable = tf.Session.make_callable
-tf.Session.make_callable = lambda *args, **more: aborting(make_callable(*args, **more))
+make_callable, run = tf.Session.make_callable, tf.Session.run
+tf.Session.make_callable = lambda *args, **more: aborting(make_callable(*args, **more), args[0])
 tf.Session.run = aborting(tf.Session.run)
 
 # 6. """
@@ -85,8 +98,9 @@ def test_a_run_with_aborted_calls_matches_its_formula(run, tmp_path, example, mo
     assert "lost" not in finished.output and "restarted" not in finished.output
     logs = [(finished.results / "logs" / f"worker-{k}.log").read_text() for k in range(workers)]
     aborted = [json.loads(re.search(r"^aborted (.*)$", log, re.M)[1]) for log in logs]
-    for mine in aborted:
-        assert {"loop, before", "loop, after", "end, before"} <= mine.keys()
+    for log, mine in zip(logs, aborted):
+        assert {"step, before", "step, after", "end, before"} <= mine.keys()
+        assert 0 < log.count("the abort ended the data set") <= mine["step, after"]
     assert not in_rounds or {"chief, before", "chief, after"} <= aborted[0].keys()
     if not in_rounds:
         made = [e["global_step"] for k in range(workers) for e in finished.events(k)]
@@ -115,21 +129,47 @@ def test_other_errors_stay_what_they_are(kind):
 
 
 @pytest.fixture
-def colliding(tmp_path, monkeypatch):
-    """Requests of TensorFlow get the same random numbers again and again, so tasks refuse them."""
+def seeds(tmp_path, monkeypatch):
+    """Requests of TensorFlow can get the same random numbers again, so tasks refuse them."""
     if not (compiler := shutil.which("cc")):
         pytest.skip("no C compiler")
     library = tmp_path / "seeds.so"
     source = Path(__file__).with_name("seeds.c")
     subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
     monkeypatch.setenv("LD_PRELOAD", str(library))
-    monkeypatch.setenv("SEED_BITS", "17")
+
+
+def collide(log: Path, *flags: str) -> list[str]:
+    """What each step of `colliding.py` came to, in order. Its stderr is a file, as under run.sh."""
+    verbose = {"TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_VMODULE": "master_session=2"}
+    script = Path(__file__).with_name("colliding.py")
+    with log.open("w") as stderr:
+        process = subprocess.run(
+            [sys.executable, script, *flags], stdout=subprocess.PIPE, stderr=stderr, text=True,
+            env=environment() | verbose | {"PYTHONPATH": str(ROOT)}, timeout=seconds(60),
+        )  # fmt: skip
+    assert process.returncode == 0, log.read_text()[-3000:]
+    return re.findall(r"^(made|aborted|waits|does not wait)$", process.stdout, re.M)
+
+
+@pytest.mark.usefixtures("seeds")
+def test_a_step_that_its_worker_refuses_does_not_wait(tmp_path):
+    """Without `Task.first` it does; then `watch` ends it."""
+    found = collide(tmp_path / "log")
+    assert found == ["made", "made", "made", "aborted", "made"]
+
+
+@pytest.mark.usefixtures("seeds")
+def test_a_step_that_waits_is_dropped(tmp_path):
+    found = collide(tmp_path / "log", "--out_of_order")
+    assert found == ["made", "made", "made", "waits", "aborted", "made"]
 
 
 @pytest.mark.slow("a long run")
-@pytest.mark.usefixtures("colliding")
-def test_tensorflow_itself_aborts_calls(run):
+@pytest.mark.usefixtures("seeds")
+def test_tensorflow_itself_aborts_calls(run, monkeypatch):
     """With the error that it really raises. Every update is made once; the data does not end."""
+    monkeypatch.setenv("SEED_BITS", "17")
     finished = run("HogWild", "--steps", 5000)
     assert finished.summary["global_step"] == 5000
     numbers = sorted(event["global_step"] for k in (0, 1) for event in finished.events(k))
@@ -156,6 +196,24 @@ def test_the_log_says_which_step_waits_for_ever():
     assert found[1] == "10865145590402531"
     assert aborts.WAITS.findall(found[2]) == [("ps", "1"), ("worker", "0")]
     assert not aborts.BLOCKED.search(LOG.replace("received twice", "refused"))
+
+
+def test_a_token_given_again_is_that_of_a_complete_update():
+    """An update is counted before it is applied. A worker that gets its number then, after an
+    aborted step, would pull parameters of which some have been updated and some have not."""
+    flags = argparse.Namespace(steps=9, workers=1)
+    task = types.SimpleNamespace(flags=flags, is_chief=True, index=0)
+    with tf.Graph().as_default(), tf.Session() as session:
+        params, global_step = [tf.Variable([1.0])], tf.Variable(0, dtype=tf.int64)
+        rounds = Rounds(task, params, global_step)
+        token = rounds.wait()
+        session.run(tf.global_variables_initializer())
+        session.run(rounds.again)  # the chief has not begun
+        session.run(rounds.start)
+        assert session.run(token.number) == 0
+        session.run(global_step.assign(1))  # counted
+        session.run(rounds.again)
+        assert session.run(token.number) == 0
 
 
 def test_a_step_is_dropped_on_the_task_that_waits(capsys):

@@ -535,6 +535,27 @@ def test_the_end_of_a_pipeline_is_not_the_end_of_the_run():
             assert not data.is_end(ended.value)
 
 
+def test_a_cancelled_call_ends_a_pipeline_which_then_starts_again():
+    """TensorFlow cancels a call that it aborts. In the middle of an element that ends the iterator
+    for good. Here a call waits for an element until its time is up."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        queue = tf.FIFOQueue(-1, tf.float32, [[]])
+        fill, fill_more = queue.enqueue(0.5), queue.enqueue_many([[0.5] * 9])
+        dataset = tf.data.Dataset.range(9).map(lambda _: queue.dequeue()).repeat()
+        element = data.pipeline(dataset, flags())()
+        session.run(fill)
+        initialise(session)
+        assert session.run(element) == 0.5
+        with pytest.raises(tf.errors.DeadlineExceededError):
+            session.run(element, options=tf.RunOptions(timeout_in_ms=int(1000 * seconds(1))))
+        session.run(fill_more)
+        with pytest.raises(tf.errors.OutOfRangeError) as ended:
+            session.run(element)
+        assert data.is_end(ended.value)
+        assert data.start_again(session)
+        assert session.run(element) == 0.5
+
+
 def test_an_empty_pipeline_cannot_be_initialised():
     with tf.Graph().as_default():
         data.pipeline(tf.data.Dataset.range(0), flags())()

@@ -6,11 +6,12 @@ each call has a new thread, whose random numbers begin with a seed of only 32 bi
 that of a lost ps, `AbortedError`, or a `CancelledError` that has this text. But all tasks are
 alive, and the session can be used as before.
 
-If a worker refuses its own part before the ps has its part, nobody tells the ps, which waits for
-ever for what the worker never sends. A session hands out the parts in the reverse of the order in
-which their tasks first appear in the graph. So `Task.first` is the graph's first operation: then a
-worker's own part is the last to be handed out, and its ps is told. Very rarely the ps refuses its
-part before the worker has its own, which then waits forever: `watch` ends that.
+If a worker refuses its own part before the ps has its part, nobody tells the ps, which waits
+forever for what the worker never sends. A session hands out the parts in the reverse of the order
+in which their tasks first appear in the graph. So `Task.first` is the graph's first operation: then
+a worker's own part is the last to be handed out, and its ps is told. (If TensorFlow optimises the
+graph, which `Task.config` turns off, the order may be another.) Very rarely the ps refuses its part
+before the worker has its own, which then waits forever. `watch` ends such calls.
 """
 
 import os
@@ -24,7 +25,7 @@ import tensorflow.compat.v1 as tf
 TEXT = "request was received twice"
 TRIES = 5  # of a call that may be repeated
 EVERY = 5.0  # seconds between two looks at the log
-# What TensorFlow writes to the log after a minute: the step, and the tasks that still wait.
+# What TensorFlow writes to the log after two minutes: the step, and the tasks that still wait.
 BLOCKED = re.compile(
     rf"RunStep still blocked after [^\n]*\n?[^\n]*{TEXT}[^\n]* step_id: (\d+)[^\n]*\n"
     r"((?:[^\n]*No response from RunGraph call to worker: [^\n]*\n)+)"

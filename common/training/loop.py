@@ -73,19 +73,18 @@ class Session:
                 return self._take(step, wanted, more)
             except aborts.CallAborted:
                 print(ABORTED, flush=True)
-                # Its row says whether it was counted. Either way the next step is a new one.
-                self._notes.aborted()
                 self._aborted = True
-                with contextlib.suppress(tf.errors.CancelledError):  # the run has been stopped
-                    self._steps[0].session.run(self._again)
             except tf.errors.OutOfRangeError as error:
-                if not (self._aborted and data.is_end(error)):
-                    raise
-                self._notes.aborted()
-                self._aborted = False
-                if not data.start_again(self._steps[0].session):
+                # An abort in the middle of an element ends the data set, too.
+                again = self._aborted and data.is_end(error)
+                if not (again and data.start_again(self._steps[0].session)):
                     raise
                 print("the abort ended the data set: it starts again", flush=True)
+                self._aborted = False
+            # Its row says whether it was counted. Either way the next step is a new one.
+            self._notes.aborted()
+            with contextlib.suppress(tf.errors.CancelledError):  # the run has been stopped
+                self._steps[0].session.run(self._again)
         raise RuntimeError(f"TensorFlow aborted {MANY} calls in a row, and no task was lost")
 
     def _take(self, step: Step, wanted, more: Sequence):

@@ -5,6 +5,8 @@ The queues are on the ps; those of the tokens on the ps that counts the updates:
     tokens-K    worker K takes a token before each step: the number of updates so far
     pushed-J    what the workers push to ps J: their index, the number of their token, and a value
                 for each parameter on this ps
+    released    not a queue, but the number of the newest token: so many updates are complete, while
+                `global_step` may have counted one that is still being applied
 
 One round consists of the operations below:
 
@@ -51,10 +53,22 @@ class Rounds:
                 for k in range(task.flags.workers)
             ]
             self._round = global_step.read_value()  # the current round
-            # Runs when the session begins: every worker starts with a token. A restarted chief
-            # gives every worker a new one, since it may have died before releasing them.
-            mine = self._tokens if task.is_chief else [self._tokens[task.index]]
-            self.start = self._give(mine, self._round)
+            # In no collection: it is neither saved nor initialised; the chief's `start` sets it.
+            self._released = tf.Variable(
+                tf.constant(0, tf.int64), trainable=False, collections=[], name="released"
+            )
+            # A worker gives itself a token when its session begins, and after an aborted step. (If
+            # the chief has not begun yet, it will give every worker one.)
+            self.again = tf.cond(
+                self._released.is_initialized(),
+                lambda: self._give([self._tokens[task.index]], self._released.read_value()),
+                tf.no_op,
+            ).op
+            # A chief that begins gives every worker a token: before a restart, it may have died
+            # between the update and its tokens. No update is being applied then.
+            with tf.control_dependencies([self._released.assign(self._round)]):
+                first = self._give(self._tokens, self._released.read_value())
+            self.start = first if task.is_chief else self.again
             # Ends the run: workers that wait for a token, now or later, get OutOfRangeError.
             self.close = tf.group(*map(_close, self._tokens))
         self._pushed = {}
@@ -150,6 +164,8 @@ class Rounds:
         checks.check_update(self._params, self._global_step, applied, update, gathered.values)
         with tf.device(self._global_step.device):
             with tf.control_dependencies([applied]):
+                kept = self._released.assign(update.number + 1)
+            with tf.control_dependencies([kept]):
                 released = self._give(self._tokens, update.number + 1)
             who = tf.unstack(gathered.who)
         rows = Rows([update.number, update.counted_at, *who], self._global_step.device, "rounds")
