@@ -97,8 +97,8 @@ rounds.release(applied, update, gathered)
 tf.summary.scalar("learning_rate", apply.rate(flags, token.number))
 tf.summary.image("distorted", x, max_outputs=4)
 
-# 6. The monitored session: worker 0 initialises w~ and starts its thread. Each worker gives itself
-# a first token. At the start and the end, each waits for all others.
+# 6. The monitored session: worker 0 initialises w~, starts its thread, and gives each worker a
+# first token. At the start and the end, each waits for all others.
 me = session.Replica(step, loss, pull, push, token)  # what to run, and what to measure
 with session.training(
     task, server, [*params, *moving], [me], rounds=rounds,
@@ -107,4 +107,4 @@ with session.training(
     hooks=[progress.Progress(task, token.number, loss, waited)],
 ) as sess:  # fmt: skip
     while not sess.should_stop():  # 7. The loop
-        sess.run(step)  # one step: token, pull, fresh batch, gradient, push
+        sess.run(step)  # one step: token, pull; a batch, before or after; gradient; push

@@ -160,7 +160,7 @@ def main(arguments: list[str]) -> None:
     where, began = Path(options.results), time.monotonic()
     if there := sorted(path.name for path in where.glob("*")):
         fail(f"--results {where} already holds {there[0]}: use another folder")
-    if options.model != "none" and options.data in datasets.DOWNLOADED:
+    if options.model != "none" and options.data in datasets.known.DOWNLOADED:
         datasets.reader(options.data).fetch(options)
     results.create(where)
     print(f"{options.workers} workers, {options.ps} ps, simulated in one process; "

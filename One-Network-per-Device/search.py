@@ -10,6 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from common import fail, models
 from common.gates import Gate
+from common.graph.aborts import Connection
 from common.told import addresses
 from common.training import checkpoints
 from common.training.together import StartAndStop
@@ -150,7 +151,8 @@ class Search:
         """Opens a session, and restores on the ps everything that this worker knows."""
         task = self._task
         addresses.wait_for("ps 0", task.hosts["ps"][0], task.flags.timeout)
-        session = tf.Session(self._server.target, graph=self._graph, config=task.config)
+        # It repeats a call that TensorFlow has aborted; to make one twice changes nothing here.
+        session = Connection(self._server.target, task.config, self._graph)
         ready = self._ready["worker 0"]  # the chief's
         if not task.is_chief:
             ready.wait(session, "worker 0", task.flags.timeout)

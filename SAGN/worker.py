@@ -73,8 +73,8 @@ with session.next_update(global_step, flags, gathered) as update:
     applied = optimizer.apply_gradients(zip(means, params))
 rounds.release(applied, update, gathered)
 
-# 6. The monitored session: worker 0 initialises w~ and starts its thread. Each worker gives itself
-# a first token. At the start and the end, each waits for all others.
+# 6. The monitored session: worker 0 initialises w~, starts its thread, and gives each worker a
+# first token. At the start and the end, each waits for all others.
 me = session.Replica(step, loss, pull, push, token)  # what to run, and what to measure
 with session.training(task, server, params, [me], rounds=rounds) as sess:
     while not sess.should_stop():  # 7. The loop

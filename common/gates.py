@@ -5,7 +5,6 @@ which never comes. Opening the gate closes the queue: all tasks that wait, or co
 open gate stays open: opening it twice, or passing it again after a restart, changes nothing.
 """
 
-import contextlib
 import time
 
 import tensorflow.compat.v1 as tf
@@ -25,8 +24,15 @@ class Gate:
             self._open, self._pass, self._closed = queue.close(), queue.dequeue(), queue.is_closed()
 
     def open(self, session: tf.Session) -> None:
-        with contextlib.suppress(tf.errors.CancelledError):  # it is open already
-            session.run(self._open)
+        while True:
+            try:
+                session.run(self._open)
+            except (tf.errors.AbortedError, tf.errors.CancelledError) as error:
+                if aborts.is_abort(error):
+                    continue  # to open it twice changes nothing
+                if isinstance(error, tf.errors.AbortedError):
+                    raise  # cancelled: it was open already
+            return
 
     def is_open(self, session: tf.Session) -> bool:
         return bool(session.run(self._closed))

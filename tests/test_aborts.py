@@ -17,6 +17,7 @@ from conftest import ROOT, copy_example, environment
 from machine import seconds
 from replays import EXACT, class_of, distance, flat, replayed, scheme_of
 
+from common.gates import Gate
 from common.graph import aborts
 from common.record.words import ABORTED
 from common.training.rounds import Rounds
@@ -29,6 +30,9 @@ import collections, json, threading, traceback
 
 TEXT = "The same RunGraph (Worker) request was received twice. step_id: 3"
 calls, aborted = collections.Counter(), collections.Counter()
+# Among how many calls one is aborted before it is made, and one afterwards. Those between steps are
+# repeated, so not all of them may be aborted.
+AMONG = {"step": (7, 11), "chief": (7, 11), "loop": (3, 4), "start": (7, 11), "end": (3, 4)}
 (start,) = [op for op in global_step.graph.get_operations() if op.type == "MakeIterator"]
 elements, iterator = start.inputs
 kind = {key: iterator.op.get_attr(key) for key in ("output_types", "output_shapes")}
@@ -48,10 +52,11 @@ def aborting(call, session=None):
         place = next((known[name] for name in reversed(names) if name in known), "start")
         calls[place] += 1
         k = calls[place]
-        if k % 7 == 3:
+        before, after = AMONG[place]
+        if k % before == min(3, before - 1):
             abort(tf.errors.AbortedError, place, "before")
         found = call(*args, **more)
-        if k % 11 == 5:
+        if k % after == min(5, after - 1):
             if place == "step":
                 run(session, end_data)
             abort(tf.errors.CancelledError, place, "after")
@@ -101,6 +106,7 @@ def test_a_run_with_aborted_calls_matches_its_formula(run, tmp_path, example, mo
     for log, mine in zip(logs, aborted):
         assert {"step, before", "step, after", "end, before"} <= mine.keys()
         assert 0 < log.count("the abort ended the data set") <= mine["step, after"]
+    assert {"loop, before", "loop, after", "end, after"} <= aborted[0].keys()
     assert not in_rounds or {"chief, before", "chief, after"} <= aborted[0].keys()
     if not in_rounds:
         made = [e["global_step"] for k in range(workers) for e in finished.events(k)]
@@ -196,6 +202,31 @@ def test_the_log_says_which_step_waits_for_ever():
     assert found[1] == "10865145590402531"
     assert aborts.WAITS.findall(found[2]) == [("ps", "1"), ("worker", "0")]
     assert not aborts.BLOCKED.search(LOG.replace("received twice", "refused"))
+
+
+class Refusing:
+    """A session of which some calls raise errors."""
+
+    def __init__(self, *errors):
+        self._errors = list(errors)
+
+    def run(self, op):
+        if self._errors:
+            raise self._errors.pop(0)
+
+
+@pytest.mark.parametrize("kind", [tf.errors.AbortedError, tf.errors.CancelledError])
+def test_a_gate_opens_although_calls_are_aborted(kind):
+    """Also in a session that does not repeat them."""
+    text = "The same RunGraph (Worker) request was received twice. ..."
+    with tf.Graph().as_default():
+        gate = Gate("gate", "")
+        session = Refusing(*[kind(None, None, text)] * 2)
+        gate.open(session)
+        assert not session._errors
+        gate.open(Refusing(tf.errors.CancelledError(None, None, "the queue is closed")))
+        with pytest.raises(tf.errors.AbortedError):
+            gate.open(Refusing(tf.errors.AbortedError(None, None, "the ps is shut down")))
 
 
 def test_a_token_given_again_is_that_of_a_complete_update():

@@ -191,6 +191,7 @@ OPTIMIZER = (
 )
 APPLY = "    step = optimizer.apply_gradients(zip(push.values, params))\n"
 UPDATE = f"with session.next_update(global_step, flags, push) as update:\n{OPTIMIZER}{APPLY}"
+ME = "session.Replica(step, loss, pull, push, update)"
 VARIABLES = "    params = models.create(flags)\n"
 HERE = "with tf.device(task.device):  # this worker's GPU, or its CPU\n"
 NOT_ON_THE_PS = ("which the update of", "is not computed on the ps", "change gradients before")
@@ -240,6 +241,21 @@ with tf.control_dependencies([update.number]):
             "zip(push.values", "zip(clipped"
         ).replace("flags, push)", "flags, clipped)"),
         ("clip_by_global_norm", *NOT_ON_THE_PS),
+    ),
+    "clipped after sending, as if it had arrived": (
+        UPDATE,
+        f"push = push._replace(values=tf.clip_by_global_norm(push.values, 1.0)[0])\n{UPDATE}",
+        ("clip_by_global_norm", *NOT_ON_THE_PS),
+    ),
+    "another pull": (
+        ME,
+        ME.replace("loss, pull", "loss, copies.pull(params, global_step)"),
+        ("the pull in session.Replica(...) is no part of", "whose pull.w the step uses"),
+    ),
+    "another push": (
+        ME,
+        ME.replace("pull, push", "pull, copies.send(grads, params)"),
+        ("the push in session.Replica(...) is no part of",),
     ),
     "a schedule from before": (
         UPDATE,
@@ -409,6 +425,26 @@ ROUNDS_REFUSED = {
           "global_step.assign_add(1))")],
         ("counts the update a second time",),
     ),
+    "changed on the chief, as if it had arrived": (
+        [(GATHERED, "gathered = gathered._replace(values=[1.0 * w for w in gathered.values])\n"
+          + GATHERED)],
+        NOT_ON_THE_PS,
+    ),
+    "changed on the worker after sending": (
+        [("rounds.push(push, token)",
+          "rounds.push(push._replace(values=[2 * w for w in push.values]), token)")],
+        NOT_ON_THE_PS,
+    ),
+    "the update in place of the token": (
+        [("session.Replica(step, loss, pull, push, token)",
+          "session.Replica(step, loss, pull, push, update)")],
+        ("the update in session.Replica(...) is no part of", "the token of rounds.wait()"),
+    ),
+    "counted in the worker's step": (
+        [("    step = rounds.push(push, token)\n", "    step = tf.group(rounds.push(push, token), "
+          "global_step.assign_add(1))\n")],
+        ("in the step of a worker, changes global_step",),
+    ),
     "an update in the worker's step": (
         [("    step = rounds.push(push, token)\n", "    step = tf.group(rounds.push(push, token), "
           "params[0].assign_add(push.values[0]))\n")],
@@ -484,7 +520,7 @@ def updated(write: bool, wrap) -> None:
         flags = argparse.Namespace(steps=10)
         with session.next_update(global_step, flags, [grad]) as update:
             step = tf.train.GradientDescentOptimizer(0.1).apply_gradients([(grad, param)])
-        checks.check_update([param], global_step, step, update, [grad])
+        checks.check_update([param], global_step, step, update)
 
 
 WRAPS = {

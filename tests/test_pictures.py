@@ -218,7 +218,7 @@ def test_every_picture_of_a_notebook_is_sharp(path):
     """On a screen with twice the usual pixels."""
     for picture, width in stored(path):
         sharp = png.width(picture)
-        assert sharp >= width, f"run tests/refresh.sh --notebooks {path}"
+        assert sharp >= width, f"run build/refresh.sh --notebooks {path}"
 
 
 def test_every_picture_of_a_page_is_small():
@@ -232,7 +232,7 @@ def test_every_picture_of_a_page_is_sharp():
     """GitHub and the site show a page's text, and so its pictures, about 825 pixels wide."""
     for path in files():
         sharp = png.width(path.read_bytes())
-        assert sharp >= 825, f"run tests/refresh.sh {path.parent.name}"
+        assert sharp >= 825, f"run build/refresh.sh {path.parent.name}"
 
 
 def test_a_small_picture_keeps_colours_and_smooth_edges(axes):

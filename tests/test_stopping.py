@@ -5,6 +5,7 @@ import re
 
 import pytest
 from conftest import ROOT, copy_example
+from machine import seconds
 
 # A hook of one worker, after its 40th step.
 STOP = """
@@ -94,3 +95,15 @@ def test_data_that_ends_ends_the_run_with_a_sentence(run, tmp_path, example, mor
     assert 40 <= int(at) <= finished.summary["global_step"]
     # Inside a call, the error may come while the last push is still on its way.
     assert len(finished.events(1)) in ([39, 40] if more[:1] == ["--steps_per_execution"] else [40])
+
+
+@pytest.mark.slow("one worker sleeps")
+@pytest.mark.parametrize(("late", "waits", "whom"), [
+    (1, 0, r"worker 1 at [\w.:]+ to end its loop"),
+    (0, 1, r"worker 0 at [\w.:]+ to write the results, once all workers have ended their loops,"),
+])  # fmt: skip
+def test_who_has_made_the_last_update_says_for_whom_it_waits(run, late, waits, whom):
+    """It looks every five seconds."""
+    finished = run("HogWild", "--steps", 20, "--delay", f"{late}:{seconds(8)}")
+    log = (finished.results / "logs" / f"worker-{waits}.log").read_text()
+    assert re.search(f"^waiting for {whom} ...$", log, re.M)

@@ -150,3 +150,15 @@ def test_a_step_makes_one_transfer_each_way(run, tmp_path):
     finished = run("DOWNPOUR", *flags, root=root)
     assert_one_transfer_each_way(finished, 2)
     assert_bytes(finished)
+
+
+@pytest.mark.slow("a round with two ps")
+def test_each_ps_sums_the_gradients_of_its_own_parameters(run, tmp_path):
+    """The chief's part of a round sends no gradient from ps to ps."""
+    root = probed("Synchronous-SGD", tmp_path / "mine")
+    flags = ["--steps", 20, "--workers", 2, "--ps", 2, "--model", "linear"]
+    finished = run("Synchronous-SGD", *flags, root=root)
+    assert_bytes(finished)
+    assert "\nround 2 is traced\n" in log_of_chief(finished)
+    between = {way: size for way, size in sent(finished, "round").items() if size > 4 * SMALL}
+    assert not between

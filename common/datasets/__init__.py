@@ -1,34 +1,19 @@
 """The data sets: one module per kind of source, imported on first use."""
 
-import importlib
 import math
-from typing import NamedTuple
 
 from common import fail
-
-
-class Description(NamedTuple):
-    """What is known about a data set before reading it."""
-
-    example: tuple[int, ...]  # the shape of one example
-    classes: int
-    size: int  # examples in the training set
-
-
-KNOWN = {
-    "digits": Description((8, 8), 10, 1437),
-    "mnist": Description((28, 28), 10, 60_000),
-    "fashion_mnist": Description((28, 28), 10, 60_000),
-    "cifar10": Description((32, 32, 3), 10, 50_000),
-    "synthetic": Description((784,), 10, 60_000),
-}
-DOWNLOADED = ("mnist", "fashion_mnist", "cifar10")
+from common.datasets.known import KNOWN, Description
 
 
 def reader(data: str):
     """The module that reads `--data`: its `load(flags, part)` returns x and labels."""
-    name = "mnist" if data == "fashion_mnist" else data  # the same format
-    return importlib.import_module(f"common.datasets.{name if data in KNOWN else 'npz'}")
+    # Late: they import NumPy, a tenth of a second, and the launcher starts its tasks first.
+    from common.datasets import cifar10, digits, mnist, npz, synthetic
+
+    known = {"digits": digits, "mnist": mnist, "fashion_mnist": mnist, "cifar10": cifar10,
+             "synthetic": synthetic}  # fmt: skip
+    return known.get(data, npz)
 
 
 def is_known(flags) -> bool:

@@ -15,7 +15,7 @@ import zipfile
 import numpy as np
 
 from common import fail
-from common.datasets import Description
+from common.datasets.known import Description
 
 SEED = 0  # for the order of the training set
 WHOLE = 2**24  # float32 holds every whole number up to this one

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from common.datasets import KNOWN
+from common.datasets.known import KNOWN
 
 
 def load(flags, part: str) -> tuple[np.ndarray, np.ndarray]:

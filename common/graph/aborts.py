@@ -52,8 +52,8 @@ class Connection(tf.Session):
         steps: operations that a call must not repeat.
     """
 
-    def __init__(self, target: str, config: tf.ConfigProto):
-        super().__init__(target, config=config)
+    def __init__(self, target: str, config: tf.ConfigProto, graph: tf.Graph | None = None):
+        super().__init__(target, graph, config)
         self.steps: set[tf.Operation] = set()
 
     def run(self, fetches, feed_dict=None, options=None, run_metadata=None):

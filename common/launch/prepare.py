@@ -80,7 +80,7 @@ def fetch(flags, say=print) -> None:
     Raises:
         SystemExit: with a one-line error, if that fails.
     """
-    if flags.data in datasets.DOWNLOADED:
+    if flags.data in datasets.known.DOWNLOADED:
         datasets.reader(flags.data).fetch(flags, say)
 
 

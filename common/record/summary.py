@@ -44,8 +44,10 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict]) -> dict
             rounds = [event["global_step"] for event in mine if event["global_step"] in held]
             task["dropped"] = sum(task["index"] not in held[number] for number in rounds)
     every = [event for mine in events for event in mine]
-    stretches = _stretches(every + updates, launches)
-    seconds, sent = sum(last - first for first, last in stretches), _sent(folder, stretches)
+    # All workers start together. Each duration is by one worker's clock; the longest counts.
+    own = [map(_length, _stretches(mine, launches)) for mine in events]
+    seconds = sum(map(max, zip(*own)))
+    sent = _sent(folder, _stretches(every + updates, launches))
     examples = sum(task["examples"] for task in workers)
     final, mbit = evaluations[-1], flags.get("link_mbit")
     return {
@@ -69,7 +71,7 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict]) -> dict
 def measured(events: list[dict], launches: list[float], window: int) -> dict:
     """What a worker did, whose steps had `window` mini-batches: its `local_steps` and `examples`,
     and the `seconds` that these took, split into `computing`, `communicating` and `waiting`."""
-    seconds = sum(last - first for first, last in _stretches(events, launches))
+    seconds = sum(map(_length, _stretches(events, launches)))
     computing = sum(event["compute"] for event in events)
     communicating = sum(event["pull"] + event["push"] for event in events)
     return {
@@ -83,13 +85,18 @@ def measured(events: list[dict], launches: list[float], window: int) -> dict:
 
 
 def _stretches(lines: list[dict], launches: list[float]) -> list[tuple[float, float]]:
-    """Start of the first step and time of the last line, per launch: pauses do not count."""
+    """Start of the first step and time of the last line, per launch: pauses do not count. A launch
+    without steps has (0, 0)."""
     found = []
     for launch, following in itertools.pairwise([-math.inf, *launches, math.inf]):
         during = [line for line in lines if launch <= line["time"] < following]
-        if steps := [trace.began(line) for line in during if "pull" in line]:
-            found.append((min(steps), max(line["time"] for line in during)))
+        steps = [trace.began(line) for line in during if "pull" in line]
+        found.append((min(steps), max(line["time"] for line in during)) if steps else (0.0, 0.0))
     return found
+
+
+def _length(stretch: tuple[float, float]) -> float:
+    return stretch[1] - stretch[0]
 
 
 def _sent(folder: Path, stretches: list[tuple[float, float]]) -> float | None:
@@ -99,6 +106,7 @@ def _sent(folder: Path, stretches: list[tuple[float, float]]) -> float | None:
     notes = results.Tail(folder / "network.jsonl").read()
     if not notes:
         return None
+    stretches = [each for each in stretches if any(each)]
     times, counts = [[note[key] for note in notes] for key in ("time", "bytes")]
     return float(np.diff(np.interp(stretches, times, counts)).sum())
 

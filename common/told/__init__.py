@@ -49,6 +49,11 @@ A task prints to its log, `logs/JOB-INDEX.log`. Some beginnings of a line mean s
     "error: "       with exit code 2: the sentence that run.sh shows as the reason (`common.fail`)
     "[worker K] "   how far worker K is, for people: run.sh reads the events, not these lines
 
+TensorFlow and Python write to it, too. run.sh shows the lines from `Traceback` on as the reason of
+exit code 1, and says that memory ran out if a task that aborts wrote `std::bad_alloc` or the like
+(`common/record/faults.py`). A task acts on its own line `RunStep still blocked after ...`, and says
+`TensorFlow aborted a call by mistake; nothing is lost` (`common/graph/aborts.py`).
+
 Exit codes
 ==========
     0        a task: its work is done; run.sh: all results are written

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 
 from common.graph.walk import behind, is_variable, needed, on_ps
-from common.records import Update
+from common.records import Push, Update
 from common.training.measured import Replica
 
 INSIDE = "with session.next_update(...) as update:"
@@ -33,6 +33,7 @@ def check(
                 "session.Replica(...) has no update: pass what `with session.next_update(...) as "
                 "update` gives, or the token of rounds.wait()"
             )
+        _check_parts(replica, in_rounds)
     if task.hosts:
         _check_places()
     _check_trainable(params)
@@ -41,15 +42,52 @@ def check(
         together.setdefault(replica.step, []).append(replica)
     for step, sharing in together.items():
         if in_rounds:
-            _check_no_change(params, step)
+            _check_no_change(params, global_step, step)
             continue
-        sent = [value for each in sharing if each.push for value in each.push.values]
-        check_update(params, global_step, step, sharing[0].update, sent)
+        pushes = [each.push for each in sharing if each.push]
+        check_update(params, global_step, step, sharing[0].update, pushes)
 
 
-def _check_no_change(params: Sequence, step: tf.Operation) -> None:
+def _check_parts(replica: Replica, in_rounds: bool) -> None:
+    """What is measured must be what the step does."""
+    runs = needed([replica.step, replica.loss.op])
+    pull, push, update = replica.pull, replica.push, replica.update
+    number = "the token of rounds.wait()" if in_rounds else f"that of `{INSIDE}`"
+    parts = [("update", [update.number], number)]
+    if pull is not None and pull.arrived_at is not None:
+        parts.append(("pull", pull.w, "the one whose pull.w the step uses"))
+    if push is not None:
+        parts.append(("push", push.values, "the one that the update, or rounds.push, uses"))
+    for name, tensors, right in parts:
+        if not any(tensor.op in runs for tensor in tensors):
+            raise ValueError(
+                f"the {name} in session.Replica(...) is no part of {replica.step.name}, so the "
+                f"events would be wrong: pass {right}"
+            )
+
+
+def check_sent(params: Sequence, values: Sequence[tf.Tensor]) -> None:
+    """Checks that `values`, one per parameter, are still where copies.send has sent them.
+
+    Raises:
+        ValueError: if one is not on a ps, and its parameter is.
+    """
+    for param, value in zip(params, values, strict=True):
+        if on_ps(param.op) and not on_ps(value.op):
+            raise ValueError(_not_on_ps(value.op, param.op.name))
+
+
+def _not_on_ps(op: tf.Operation, name: str) -> str:
+    return (
+        f"{op.name}, which the update of {name} uses, is not computed on the ps, so more travels "
+        f"than the events say: change gradients before copies.send, or inside `{INSIDE}`; make "
+        "optimizers, schedules and constants there, too; and use pull.on_ps there, not pull.w"
+    )
+
+
+def _check_no_change(params: Sequence, global_step, step: tf.Operation) -> None:
     """In rounds, a worker only pushes."""
-    known = {_handle(param): param for param in params}
+    known = {_handle(param): param for param in [*params, global_step]}
     for op in needed([step]):
         for handle in _changed(op):
             if handle in known:
@@ -88,10 +126,10 @@ def check_update(
     global_step: tf.Variable,
     step: tf.Operation,
     update: Update,
-    arrived: Sequence[tf.Tensor],
+    pushes: Sequence[Push] = (),
 ) -> None:
     """Checks that every change of the global parameters is counted once, waits for its number, and
-    is computed on the ps from `arrived`, the values that have been sent there.
+    is computed on the ps, of what is there and of what `pushes` have sent there.
 
     Otherwise an update could be applied without being counted, a pull could come between the count
     and the update, or values could travel once more: the events would not describe what happened.
@@ -99,14 +137,15 @@ def check_update(
     Raises:
         ValueError: if not; it names the parameter and says what to do.
     """
-    _Update(params, global_step, step, update, arrived).check()
+    _Update(params, global_step, step, update, pushes).check()
 
 
 class _Update:
-    def __init__(self, params, global_step, step, update, arrived):
+    def __init__(self, params, global_step, step, update, pushes):
         self._params = {_handle(param): param for param in params}
         self._global_step, self._number = _handle(global_step), update.number
-        self._arrived = {tensor.op for tensor in arrived}
+        # What copies.send sends waits for this.
+        self._computed = {push.computed_at.op for push in pushes}
         self._runs = needed([step])
         self._after = {update.number.op}  # what runs after the count, including the count
         for op in update.number.graph.get_operations():  # in order of creation: inputs first
@@ -146,21 +185,16 @@ class _Update:
                     "the worker, before copies.send"
                 )
             if on_ps(self._number.op) and not on_ps(part):
-                raise ValueError(
-                    f"{part.name}, which the update of {name} uses, is not computed on the ps, so "
-                    "more travels than the events say: change gradients before copies.send, or "
-                    f"inside `{INSIDE}`; make optimizers, schedules and constants there, too; and "
-                    "use pull.on_ps there, not pull.w"
-                )
+                raise ValueError(_not_on_ps(part, name))
 
     def _used(self, op: tf.Operation) -> list[tf.Operation]:
-        """What is computed between the arrival of the values and `op`, including it."""
+        """What `op` is computed from, itself included, up to what was sent to the ps."""
         found, to_see = [], [op]
-        seen = {op, self._number.op, *self._arrived}
+        seen = {op, self._number.op}
         while to_see:
             found.append(to_see.pop())
             for each in behind(found[-1]):
-                if each not in seen:
+                if each not in seen and self._computed.isdisjoint(each.control_inputs):
                     seen.add(each)
                     to_see.append(each)
         return found

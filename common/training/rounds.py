@@ -108,7 +108,12 @@ class Rounds:
 
     @scope("push")
     def push(self, push: Push, token: Token) -> tf.Operation:
-        """Puts what `copies.send` has sent into the queues, with the token that it belongs to."""
+        """Puts what `copies.send` has sent into the queues, with the token that it belongs to.
+
+        Raises:
+            ValueError: if the values have been changed on a worker after they were sent.
+        """
+        checks.check_sent(self._params, push.values)
         puts = []
         for place, indices in self._on.items():
             with tf.device(place):
@@ -161,7 +166,7 @@ class Rounds:
         Raises:
             ValueError: as in `checks.check_update`.
         """
-        checks.check_update(self._params, self._global_step, applied, update, gathered.values)
+        checks.check_update(self._params, self._global_step, applied, update)
         with tf.device(self._global_step.device):
             with tf.control_dependencies([applied]):
                 kept = self._released.assign(update.number + 1)

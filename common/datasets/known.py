@@ -1,0 +1,21 @@
+"""What is known about the data sets that this package has, without reading them."""
+
+from typing import NamedTuple
+
+
+class Description(NamedTuple):
+    """What is known about a data set before reading it."""
+
+    example: tuple[int, ...]  # the shape of one example
+    classes: int
+    size: int  # examples in the training set
+
+
+KNOWN = {
+    "digits": Description((8, 8), 10, 1437),
+    "mnist": Description((28, 28), 10, 60_000),
+    "fashion_mnist": Description((28, 28), 10, 60_000),
+    "cifar10": Description((32, 32, 3), 10, 50_000),
+    "synthetic": Description((784,), 10, 60_000),
+}
+DOWNLOADED = ("mnist", "fashion_mnist", "cifar10")
