@@ -103,9 +103,14 @@ def test_a_slider_changes_the_picture_in_jupyterlab(lab, name):
         tab.set_default_timeout(1e3 * seconds(60))
         tab.goto(f"{address}/lab/tree/play.ipynb?token={token}")
         tab.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").wait_for()  # has a kernel
-        tab.locator(".jp-Notebook .jp-Cell").first.click()
-        tab.get_by_role("menuitem", name="Run", exact=True).click()
-        tab.get_by_text("Run All Cells", exact=True).click()
+        cell = tab.locator(".jp-Notebook .jp-Cell").first
+        begun = cell.locator(".jp-InputPrompt:not(:text-is('[ ]:'))")
+        for _ in range(3):  # JupyterLab may lose a click while it still loads
+            cell.click()
+            tab.get_by_role("menuitem", name="Run", exact=True).click()
+            tab.get_by_text("Run All Cells", exact=True).click()
+            if eventually(begun.is_visible, 10):
+                break
         picture = tab.locator(".jp-OutputArea img.widget-image")
         if not eventually(picture.is_visible, 60):
             pytest.fail(f"no picture; the page says:\n{tab.locator('body').inner_text()}")
