@@ -1,24 +1,28 @@
 """Pulls local copies of the global parameters, and sends values back.
 
 A small transfer costs nearly as much as an empty one, so everything between this worker and one ps
-travels as one flat tensor for each type of number.
+travels as one flat tensor for each type of number. Of a table of embeddings, only the rows travel
+that a batch names.
 """
 
 import functools
+import itertools
+import math
+import re
 from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
 from common.graph import clock
 from common.graph.scope import scope
-from common.records import Pull, Push
+from common.records import Pull, Push, Rows
 
 LARGEST = 2**31 - 1  # bytes of a tensor that can travel: the limit of a protocol buffer
 
 
-def _transfers(params: Sequence) -> list[list[int]]:
+def _transfers(params: Sequence, blocks: Sequence = ()) -> list[list[int]]:
     """Which parameters travel together: those of one type on one ps, in parts of at most `LARGEST`
-    bytes.
+    bytes. The blocks of tables, whose rows are few, are numbered after the parameters.
 
     Raises:
         ValueError: if a parameter alone is larger.
@@ -40,6 +44,12 @@ def _transfers(params: Sequence) -> list[list[int]]:
             parts.append(together[kind])
         together[kind].append(i)
         room[kind] -= size
+    for i, block in enumerate(blocks, len(params)):
+        kind = block.device, block.dtype.base_dtype
+        if kind not in together:
+            together[kind] = []
+            parts.append(together[kind])
+        together[kind].append(i)
     return parts
 
 
@@ -47,9 +57,64 @@ def _flat(tensors: Sequence) -> tf.Tensor:
     return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)
 
 
-def _shaped(flat: tf.Tensor, params: Sequence) -> list[tf.Tensor]:
-    parts = tf.split(flat, [param.shape.num_elements() for param in params])
-    return [tf.reshape(part, param.shape) for part, param in zip(parts, params, strict=True)]
+def _shaped(
+    flat: tf.Tensor, part: list[int], params: Sequence, blocks: Sequence, counts: Sequence
+) -> list[tf.Tensor]:
+    """The opposite of `_flat`, for what travels together (see `_transfers`)."""
+    sizes, shapes = [], []
+    for i in part:
+        shape = params[i].shape if i < len(params) else blocks[i - len(params)].shape
+        if i < len(params):
+            sizes.append(shape.num_elements())
+        else:
+            shape = [-1, *shape[1:]]
+            sizes.append(counts[i - len(params)] * math.prod(shape[1:]))
+        shapes.append(shape)
+    return [tf.reshape(one, shape) for one, shape in zip(tf.split(flat, sizes), shapes)]
+
+
+@scope("rows")
+def rows(table, ids: tf.Tensor) -> Rows:
+    """The distinct rows of a table of embeddings that a batch names; sends their numbers to the ps.
+
+    Args:
+        table: a variable on a ps, or one that tf.get_variable(..., partitioner=
+            tf.fixed_size_partitioner(N)) has cut into blocks of rows, on several ps: [rows, ...].
+        ids: whole numbers from 0 to rows - 1, of any shape; one may occur many times. A step that
+            names another row raises tf.errors.InvalidArgumentError.
+    """
+    blocks = [table] if hasattr(table, "handle") else list(table)
+    starts = [0, *itertools.accumulate(block.shape[0] for block in blocks)]  # the last is the end
+    flat = tf.reshape(ids, [-1])
+    refused = [f"{blocks[0].op.name}: its rows are 0 to {starts[-1] - 1}, but a batch names", flat]
+    inside = tf.reduce_all((flat >= 0) & (flat < tf.cast(starts[-1], flat.dtype)))
+    with tf.control_dependencies([tf.debugging.Assert(inside, refused)]):
+        distinct, which = tf.unique(tf.cast(flat, tf.int32))
+    block = tf.searchsorted(starts[1:], distinct, side="right")
+    parts = tf.dynamic_partition(distinct - tf.gather(starts, block), block, len(blocks))
+    # Pulled rows come block by block: where does each of `distinct` stand there?
+    order = tf.dynamic_partition(tf.range(tf.size(distinct)), block, len(blocks))
+    place = tf.math.invert_permutation(tf.concat(order, axis=0))
+    where = tf.reshape(tf.gather(place, which), tf.shape(ids))
+    counts = [tf.size(part) for part in parts]
+    numbers, sent = _on_ps(blocks, counts, parts)
+    return Rows(blocks, counts, numbers, sent, where)
+
+
+def _on_ps(blocks: Sequence, counts: Sequence, parts: Sequence) -> tuple[list, list]:
+    """Sends each part to its block's ps: one transfer to each ps, which begins with the counts.
+    Returns the parts there, and what was sent."""
+    found, sent = [None] * len(blocks), []
+    for device in dict.fromkeys(block.device for block in blocks):
+        own = [k for k, block in enumerate(blocks) if block.device == device]
+        flat = tf.concat([[counts[k] for k in own], *[parts[k] for k in own]], axis=0)
+        with tf.device(device):
+            there = tf.identity(flat)
+            there = tf.split(there[len(own) :], there[: len(own)], num=len(own))
+        sent.append(flat)
+        for k, part in zip(own, there, strict=True):
+            found[k] = part
+    return found, sent
 
 
 @scope("pull")
@@ -58,6 +123,7 @@ def pull(
     global_step: tf.Variable,
     after: tf.Tensor | None = None,
     beside: Sequence[tf.Tensor] = (),
+    rows: Sequence[Rows] = (),
 ) -> Pull:
     """w <- w~: one transfer from each ps to the current device.
 
@@ -66,35 +132,51 @@ def pull(
         global_step: the number of updates so far, a variable on a ps.
         after: the ps of `global_step` reads once this tensor on it is ready. Default: at once.
         beside: other tensors that travel here, such as a batch; `arrived_at` waits for them too.
+        rows: of each table, the rows to pull; their numbers travel to the ps first.
 
     Raises:
         ValueError: if a parameter is too large to travel.
     """
-    parts = _transfers(params)
+    blocks, counts, numbers = _of_blocks(rows)
+    parts = _transfers(params, blocks)
     asked_at = clock.now([])
     first = [] if after is None else [after]
     with tf.device(global_step.device), tf.control_dependencies(first):
         read_at = clock.now(first)
         with tf.control_dependencies([read_at]):
             count = global_step.read_value()
-    on_ps: list = [None] * len(params)
+    variables = [*params, *blocks]
+    on_ps: list = [None] * len(variables)
     arrived = []
     for part in parts:
-        place = params[part[0]].device
+        place = variables[part[0]].device
         wait = [count] if place == count.device else first  # no ps waits for another
         with tf.device(place), tf.control_dependencies(wait):
             for i in part:
-                on_ps[i] = params[i].read_value()
+                k = i - len(params)
+                on_ps[i] = variables[i].read_value() if k < 0 else tf.gather(blocks[k], numbers[k])
             flat = _flat([on_ps[i] for i in part])
         arrived.append(tf.identity(flat))
-    alone = [] if any(each.device == count.device for each in params) else [count]
+    alone = [] if any(each.device == count.device for each in variables) else [count]
     arrived_at = clock.now([*arrived, *alone, *beside])
-    w: list = [None] * len(params)
+    w: list = [None] * len(variables)
     with tf.control_dependencies([arrived_at]):  # before computation occupies all threads
         for part, flat in zip(parts, arrived, strict=True):
-            for i, value in zip(part, _shaped(flat, [params[i] for i in part]), strict=True):
+            for i, value in zip(part, _shaped(flat, part, params, blocks, counts), strict=True):
                 w[i] = value
-    return Pull(w, on_ps, count, read_at, asked_at, arrived_at)
+        pulled = iter(w[len(params) :])
+        tables = [tf.concat(list(itertools.islice(pulled, len(r.blocks))), axis=0) for r in rows]
+    return Pull([*w[: len(params)], *tables], on_ps, count, read_at, asked_at, arrived_at)
+
+
+def _of_blocks(rows: Sequence[Rows]) -> tuple[list, list, list]:
+    """The blocks of all tables, how many rows of each travel, and which."""
+    blocks, counts, numbers = [], [], []
+    for each in rows:
+        blocks += each.blocks
+        counts += each.counts
+        numbers += each.numbers
+    return blocks, counts, numbers
 
 
 @scope("count")
@@ -111,33 +193,63 @@ def in_place(params: Sequence[tf.Variable], global_step: tf.Variable) -> Pull:
 
 
 @scope("push")
-def send(values: Sequence[tf.Tensor], params: Sequence[tf.Variable]) -> Push:
+def send(
+    values: Sequence[tf.Tensor], params: Sequence[tf.Variable], rows: Sequence[Rows] = ()
+) -> Push:
     """Sends `values`, one per parameter, of its shape, to the parameters' ps, in one transfer each;
     changes nothing there.
 
+    Args:
+        values: what to send; after those of `params`, one per table, for the rows that were pulled.
+        params: variables on the ps.
+        rows: the rows of tables that were pulled.
+
     Raises:
-        ValueError: if a value is None, as is the gradient of a parameter that the loss does not
-            depend on, or has another type than its parameter; or if one is too large to travel.
+        ValueError: if there are more or fewer values; if one is None, as is the gradient of a
+            parameter that the loss does not depend on, or has another type than its parameter; or
+            if one is too large to travel.
     """
-    values = _complete(values, params)
+    blocks, _, numbers = _of_blocks(rows)
+    if len(values) != len(params) + len(rows):
+        raise ValueError(
+            f"copies.send got {len(values)} values for {len(params)} parameters"
+            + (f" and {len(rows)} tables" if rows else "")
+        )
+    for value, param in zip(values, params):
+        if isinstance(value, tf.IndexedSlices):
+            _say_all_travels(param, value)
+    values = _complete(values, [*params, *[each.blocks[0] for each in rows]])
+    tables, values = values[len(params) :], values[: len(params)]
+    for table, each in zip(tables, rows, strict=True):
+        values += tf.split(table, each.counts, num=len(each.counts))
+    variables = [*params, *blocks]
     computed_at = clock.now(values)
-    arrived: list = [None] * len(params)
-    for part in _transfers(params):
-        own = [params[i] for i in part]
+    arrived: list = [None] * len(variables)
+    for part in _transfers(params, blocks):
         flat = _flat([values[i] for i in part])
         with tf.control_dependencies([computed_at]):  # `checks.py` knows what is sent by this
             flat = tf.identity(flat)
-        with tf.device(own[0].device):
-            shaped = _shaped(tf.identity(flat), own)
+        with tf.device(variables[part[0]].device):
+            there = [tf.size(each) for each in numbers]
+            shaped = _shaped(tf.identity(flat), part, params, blocks, there)
         for i, value in zip(part, shaped, strict=True):
-            arrived[i] = value
-    return Push(arrived, computed_at)
+            k = i - len(params)
+            arrived[i] = value if k < 0 else tf.IndexedSlices(value, numbers[k])
+    return Push(arrived, computed_at, tuple(rows))
+
+
+def _say_all_travels(param: tf.Variable, value: tf.IndexedSlices) -> None:
+    """Its gradient names the rows that were looked up."""
+    size = param.shape.num_elements() * param.dtype.base_dtype.size
+    # One worker tells it to the screen.
+    start = "" if re.search(r"/task:[1-9]", value.values.device) else "> "
+    print(f"{start}warning: a batch uses only rows of {param.op.name}, but all of it travels, "
+          f"{size:,} bytes each way in every step: pull the rows with copies.rows",
+          flush=True)  # fmt: skip
 
 
 def _complete(values: Sequence, params: Sequence[tf.Variable]) -> list[tf.Tensor]:
     """The values as tensors, if there is one of the right type for each parameter."""
-    if len(values) != len(params):
-        raise ValueError(f"copies.send got {len(values)} values for {len(params)} parameters")
     found = []
     for value, param in zip(values, params):
         if value is None:
@@ -145,6 +257,9 @@ def _complete(values: Sequence, params: Sequence[tf.Variable]) -> list[tf.Tensor
                 f"{param.op.name} has no gradient, since the loss does not depend on it: use it in "
                 "the model, or leave it out of params (trainable=False)"
             )
+        if isinstance(value, tf.IndexedSlices):  # a gradient of values that were looked up
+            n = tf.cast(value.dense_shape[0], tf.int32)
+            value = tf.math.unsorted_segment_sum(value.values, value.indices, n)
         found.append(tf.convert_to_tensor(value))
         if found[-1].dtype != param.dtype.base_dtype:
             raise ValueError(

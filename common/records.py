@@ -1,5 +1,6 @@
 """What flows from one part of a step to the next: small records, which a script passes on.
 
+    rows = copies.rows(table, ids)                    -> Rows (tables of embeddings)
     pull = copies.pull(params, global_step)           -> Pull
     push = copies.send(grads, params)                 -> Push
     with session.next_update(..., push) as update     -> Update
@@ -9,17 +10,38 @@ All times are seconds since 1970 (float64 scalars), each by the clock of the mac
 No time of one machine is ever subtracted from that of another.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
+
+
+class Rows(NamedTuple):
+    """The distinct rows of a table that a step uses. The table is cut into blocks of rows.
+
+    Attributes:
+        blocks: the variables that make up the table, each on a ps: [rows of the block, ...].
+        counts: how many rows each block gives, int32 scalars on the worker.
+        numbers: which ones, int32 [rows], numbers within the block; on the block's ps.
+        sent: what carries them there, one tensor for each ps, on the worker.
+        where: which of the pulled rows each id names, int32, of the shape of the ids.
+    """
+
+    blocks: list
+    counts: list
+    numbers: list
+    sent: list
+    where: tf.Tensor
 
 
 class Pull(NamedTuple):
     """Values of the global parameters that a worker has pulled.
 
     Attributes:
-        w: one value per parameter, of its shape, on the worker.
+        w: one value per parameter, of its shape, on the worker; then one per table, of the rows
+            that were named, [rows, ...], those of its first block first.
         on_ps: the same values, still on their ps: an update can use them, and nothing travels back.
+            Of a table, one value per block.
         count: how many updates they contain, int64 scalar, on the ps of `global_step`. With one ps
             that has one thread, exactly these: a count and its update run back to back, and so do
             the reads of a pull. With more ps or threads, they may overlap.
@@ -40,12 +62,15 @@ class Push(NamedTuple):
     """Values that have arrived on the ps. They change nothing there yet.
 
     Attributes:
-        values: one per parameter, of its shape, on the parameter's ps.
+        values: one per parameter, of its shape, on the parameter's ps; then one per block of the
+            tables, tf.IndexedSlices of the rows that were pulled.
         computed_at: when the worker had computed all of them, by its clock.
+        rows: which rows of tables they are for.
     """
 
     values: list
     computed_at: tf.Tensor
+    rows: Sequence[Rows] = ()
 
 
 class Token(NamedTuple):

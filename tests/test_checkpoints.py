@@ -4,10 +4,11 @@ import os
 import re
 import shutil
 
+import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from common.training import checkpoints
+from common.training import checkpoints, chief
 
 tf.disable_eager_execution()
 
@@ -175,3 +176,39 @@ def test_an_actor_and_a_learner_continue_in_such_a_folder(run, default_run, tmp_
     numbers = [event["global_step"] for event in second.events()]
     assert numbers == list(range(done + 1, done + 11))
     assert files(folder, done + 10)[0].exists()
+
+
+def table(blocks: int | None, rows: int = 10) -> list[tf.Variable]:
+    """A variable [rows, 2] in this many blocks of rows; None: not cut."""
+    how = {} if blocks is None else {"partitioner": tf.fixed_size_partitioner(blocks)}
+    found = tf.get_variable("table", [rows, 2], initializer=tf.zeros_initializer(), **how)
+    return [found] if blocks is None else list(found)
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, None), (None, 4), (4, 2)])
+def test_a_run_resumes_with_another_number_of_blocks(tmp_path, before, after):
+    wanted = np.arange(20, dtype="f").reshape(10, 2)
+    with tf.Graph().as_default(), tf.Session() as session:
+        first = 0
+        for block in table(before):
+            rows = block.shape[0]
+            block.load(wanted[first : first + rows], session)
+            first += rows
+        saver = checkpoints.saver(str(tmp_path))
+        saver.save(session, f"{tmp_path}/model.ckpt", 7, write_meta_graph=False)
+    with tf.Graph().as_default(), tf.Session() as session:
+        blocks = table(after)
+        checkpoints.saver(str(tmp_path)).restore(session, checkpoints.newest(str(tmp_path)))
+        whole = chief._whole(blocks[::-1], session.run(blocks[::-1]))  # in any order
+    assert whole.keys() == {"table"}
+    np.testing.assert_array_equal(whole["table"], wanted)
+
+
+def test_another_size_is_refused(tmp_path, capsys):
+    with tf.Graph().as_default(), tf.Session() as session:
+        session.run([block.initializer for block in table(2)])
+        checkpoints.saver(str(tmp_path)).save(session, f"{tmp_path}/model.ckpt", 7)
+    with tf.Graph().as_default(), pytest.raises(SystemExit):
+        table(2, rows=12)
+        checkpoints.saver(str(tmp_path))
+    assert "(table is [10, 2] there, [12, 2] here)" in capsys.readouterr().err

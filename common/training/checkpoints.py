@@ -127,14 +127,23 @@ def saver(directory: str) -> Saver:
     results.create(directory, "--checkpoint_dir")
     if path := newest(directory):
         saved = {name: list(np.shape(value)) for name, value in values(path).items()}
-        for variable in tf.global_variables():
-            name, shape = variable.op.name, variable.shape.as_list()
+        for name, shape, _ in map(saved_as, tf.global_variables()):
             had = saved.get(name, "missing")
             if had != shape:
                 fail(f"the checkpoint {path} is from another model or optimizer ({name} is {had} "
                      f"there, {shape} here): use another --checkpoint_dir")  # fmt: skip
         tf.train.update_checkpoint_state(directory, path)  # TensorFlow's own calls look there
     return Saver()
+
+
+def saved_as(variable: tf.Variable) -> tuple[str, list[int], tuple[slice, ...]]:
+    """Its name and shape in a checkpoint, and which part of this array it is: the blocks of a
+    variable that a partitioner has cut are saved as one, so a run can resume with more or fewer."""
+    block = variable._get_save_slice_info()
+    if block is None:
+        return variable.op.name, variable.shape.as_list(), ()
+    part = tuple(slice(at, at + n) for at, n in zip(block.var_offset, block.var_shape))
+    return block.full_name, list(block.full_shape), part
 
 
 def _number(path: Path) -> int:

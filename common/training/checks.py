@@ -59,7 +59,8 @@ def _check_parts(replica: Replica, in_rounds: bool) -> None:
     if push is not None:
         parts.append(("push", push.values, "the one that the update, or rounds.push, uses"))
     for name, tensors, right in parts:
-        if not any(tensor.op in runs for tensor in tensors):
+        ops = [each.op for each in tf.nest.flatten(tensors, expand_composites=True)]
+        if runs.isdisjoint(ops):
             raise ValueError(
                 f"the {name} in session.Replica(...) is no part of {replica.step.name}, so the "
                 f"events would be wrong: pass {right}"
@@ -146,6 +147,8 @@ class _Update:
         self._global_step, self._number = _handle(global_step), update.number
         # What copies.send sends waits for this.
         self._computed = {push.computed_at.op for push in pushes}
+        rows = [each for push in pushes for each in push.rows]
+        self._sent = {sent.op for each in rows for sent in each.sent}
         self._runs = needed([step])
         self._after = {update.number.op}  # what runs after the count, including the count
         for op in update.number.graph.get_operations():  # in order of creation: inputs first
@@ -194,7 +197,8 @@ class _Update:
         while to_see:
             found.append(to_see.pop())
             for each in behind(found[-1]):
-                if each not in seen and self._computed.isdisjoint(each.control_inputs):
+                sent = each in self._sent or not self._computed.isdisjoint(each.control_inputs)
+                if each not in seen and not sent:
                     seen.add(each)
                     to_see.append(each)
         return found

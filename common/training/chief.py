@@ -46,7 +46,16 @@ class Chief:
         if not math.isfinite(found["test_loss"]):
             faults.diverged(self._task, "the loss on the test set")
         self._saving.save(session)
-        arrays = session.run({param.op.name: param for param in self._params})
+        arrays = _whole(self._params, session.run(list(self._params)))
         results.write(Path(flags.results, "parameters.npz"), lambda file: np.savez(file, **arrays))
         print(f"test accuracy {found['test_accuracy']:.2%} after {found['global_step']} updates; "
               f"results in {flags.results}", flush=True)  # fmt: skip
+
+
+def _whole(params: Sequence[tf.Variable], values: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    """The value of each parameter, by name; the blocks of one that was cut are joined."""
+    found: dict[str, np.ndarray] = {}
+    for param, value in zip(params, values, strict=True):
+        name, shape, part = checkpoints.saved_as(param)
+        found.setdefault(name, np.empty(shape, value.dtype))[part] = value
+    return found
