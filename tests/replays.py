@@ -9,6 +9,7 @@ import argparse
 import json
 
 import formulas
+import gradients
 import numpy as np
 import schemes
 import simulate
@@ -36,9 +37,9 @@ def class_of(example: str) -> type[schemes.Scheme]:
 
 
 def scheme_of(example: str, flags: dict) -> schemes.Scheme:
-    """A folder's scheme with these flags, and the gradient of `formulas.py`, at the start."""
+    """A folder's scheme with these flags, and the gradient of `gradients.py`, at the start."""
     own = argparse.Namespace(**flags)
-    return class_of(example)(own, formulas.gradients(own.workers), np.zeros(SIZE))
+    return class_of(example)(own, gradients.gradients(own.workers), np.zeros(SIZE))
 
 
 def replayed(finished, scheme: schemes.Scheme) -> np.ndarray:

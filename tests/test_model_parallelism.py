@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 from conftest import ROOT, initialise, kill_and_see_it_back, reach
-from formulas import digits
+from gradients import digits
 from machine import seconds
 from test_documented import assert_clocks_and_transfers
 

@@ -13,7 +13,7 @@ import sys
 import numpy as np
 import pytest
 from conftest import ROOT, Finished, eventually, processes, reach, task_pid
-from formulas import digits, softmax_gradient
+from gradients import digits, softmax_gradient
 from machine import seconds
 
 from common.datasets import npz

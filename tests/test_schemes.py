@@ -7,7 +7,7 @@
 import numpy as np
 import pytest
 from conftest import ROOT
-from formulas import digits, gradient
+from gradients import digits, gradient
 from machine import seconds
 from replays import SIZE, flat, in_order, in_rounds, replayed, rounds, scheme_of
 
