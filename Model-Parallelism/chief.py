@@ -10,7 +10,6 @@ One step, with the batch in m micro-batches (--micro_batches) and p stages, stag
 
 from common import cluster, copies, data, session  # import first: quiet start-up
 from common.graph import clock
-from common.records import Push
 import tensorflow.compat.v1 as tf
 
 import network  # in this folder, as is watch
@@ -104,7 +103,10 @@ for s in range(p):
         pushes[s] = copies.send(grads[s], params[s])
 params = [param for own in params for param in own]  # of all workers
 # The first stage computes last.
-push = Push([g for each in pushes for g in each.values], pushes[0].computed_at)
+push = pushes[0]._replace(
+    values=[g for each in pushes for g in each.values],
+    sent=[flat for each in pushes for flat in each.sent],
+)
 with session.next_update(global_step, flags, push) as update:
     optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
     step = optimizer.apply_gradients(zip(push.values, params))

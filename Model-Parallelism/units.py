@@ -11,7 +11,6 @@ of the first layer, that is, columns of V and entries of c, and the rows of W th
 """
 
 from common import cluster, copies, data, session  # import first: quiet start-up
-from common.records import Push
 import tensorflow.compat.v1 as tf
 
 import network  # in this folder, as is watch
@@ -88,7 +87,10 @@ for k in range(n):
         pushes[k] = copies.send(grads[k], params[k])
 params = [param for own in params for param in own]  # of all workers
 # Worker 0 stands for all.
-push = Push([g for each in pushes for g in each.values], pushes[0].computed_at)
+push = pushes[0]._replace(
+    values=[g for each in pushes for g in each.values],
+    sent=[flat for each in pushes for flat in each.sent],
+)
 with session.next_update(global_step, flags, push) as update:
     optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
     step = optimizer.apply_gradients(zip(push.values, params))

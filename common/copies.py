@@ -225,17 +225,17 @@ def send(
     variables = [*params, *blocks]
     computed_at = clock.now(values)
     arrived: list = [None] * len(variables)
+    sent = [flat for each in rows for flat in each.sent]
     for part in _transfers(params, blocks):
-        flat = _flat([values[i] for i in part])
-        with tf.control_dependencies([computed_at]):  # `checks.py` knows what is sent by this
-            flat = tf.identity(flat)
+        with tf.control_dependencies([computed_at]):
+            sent.append(_flat([values[i] for i in part]))
         with tf.device(variables[part[0]].device):
             there = [tf.size(each) for each in numbers]
-            shaped = _shaped(tf.identity(flat), part, params, blocks, there)
+            shaped = _shaped(tf.identity(sent[-1]), part, params, blocks, there)
         for i, value in zip(part, shaped, strict=True):
             k = i - len(params)
             arrived[i] = value if k < 0 else tf.IndexedSlices(value, numbers[k])
-    return Push(arrived, computed_at, tuple(rows))
+    return Push(arrived, computed_at, sent)
 
 
 def _say_all_travels(param: tf.Variable, value: tf.IndexedSlices) -> None:

@@ -65,12 +65,12 @@ class Push(NamedTuple):
         values: one per parameter, of its shape, on the parameter's ps; then one per block of the
             tables, tf.IndexedSlices of the rows that were pulled.
         computed_at: when the worker had computed all of them, by its clock.
-        rows: which rows of tables they are for.
+        sent: what carries them there, on the worker: one tensor for each transfer.
     """
 
     values: list
     computed_at: tf.Tensor
-    rows: Sequence[Rows] = ()
+    sent: Sequence[tf.Tensor] = ()
 
 
 class Token(NamedTuple):

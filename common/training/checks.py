@@ -145,10 +145,7 @@ class _Update:
     def __init__(self, params, global_step, step, update, pushes):
         self._params = {_handle(param): param for param in params}
         self._global_step, self._number = _handle(global_step), update.number
-        # What copies.send sends waits for this.
-        self._computed = {push.computed_at.op for push in pushes}
-        rows = [each for push in pushes for each in push.rows]
-        self._sent = {sent.op for each in rows for sent in each.sent}
+        self._sent = {tensor.op for push in pushes for tensor in push.sent}
         self._runs = needed([step])
         self._after = {update.number.op}  # what runs after the count, including the count
         for op in update.number.graph.get_operations():  # in order of creation: inputs first
@@ -193,12 +190,11 @@ class _Update:
     def _used(self, op: tf.Operation) -> list[tf.Operation]:
         """What `op` is computed from, itself included, up to what was sent to the ps."""
         found, to_see = [], [op]
-        seen = {op, self._number.op}
+        seen = {op, self._number.op, *self._sent}
         while to_see:
             found.append(to_see.pop())
             for each in behind(found[-1]):
-                sent = each in self._sent or not self._computed.isdisjoint(each.control_inputs)
-                if each not in seen and not sent:
+                if each not in seen:
                     seen.add(each)
                     to_see.append(each)
         return found
