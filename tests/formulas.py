@@ -50,7 +50,7 @@ FOLDERS = {
     "SAGN": Folder("SAGN", "Synchronous-SGD", 15),
     "Local-SGD": Folder("Local-SGD", "SAGN", 10),
     "Multiple-GPUs-Single-Machine": Folder("HogWild", "HogWild", 15),
-    "Model-Parallelism": Folder(None, "Non-Distributed-Setup/train.py", 78),
+    "Model-Parallelism": Folder(None, "Non-Distributed-Setup/train.py", 80),
     "Your-Own": Folder(None, "HogWild", 30),
     "One-Network-per-Device": Folder(None, "Non-Distributed-Setup/train.py", 62),
     "In-Graph-Replication": Folder(None, "Multiple-GPUs-Single-Machine/towers.py", 27),
