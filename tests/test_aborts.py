@@ -173,13 +173,18 @@ def test_a_step_that_waits_is_dropped(tmp_path):
 
 @pytest.mark.slow("a long run")
 @pytest.mark.usefixtures("seeds")
-def test_tensorflow_itself_aborts_calls(run, monkeypatch):
+@pytest.mark.parametrize("example", ["HogWild", "Synchronous-SGD"])
+def test_tensorflow_itself_aborts_calls(run, monkeypatch, example):
     """With the error that it really raises. Every update is made once; the data does not end."""
     monkeypatch.setenv("SEED_BITS", "17")
-    finished = run("HogWild", "--steps", 5000)
+    finished = run(example, "--steps", 5000)
     assert finished.summary["global_step"] == 5000
-    numbers = sorted(event["global_step"] for k in (0, 1) for event in finished.events(k))
-    assert numbers == list(range(1, 5001))
+    if example == "HogWild":
+        numbers = [event["global_step"] for k in (0, 1) for event in finished.events(k)]
+    else:
+        lines = (finished.results / "updates.jsonl").read_text().splitlines()
+        numbers = [json.loads(line)["global_step"] for line in lines]
+    assert sorted(numbers) == list(range(1, 5001))
     logs = [path.read_text() for path in (finished.results / "logs").glob("worker-*.log")]
     assert sum(log.count(ABORTED) for log in logs) > 5
     assert not any("has ended" in log for log in logs)
