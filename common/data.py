@@ -9,6 +9,8 @@ import tensorflow.compat.v1 as tf
 from common import datasets
 from common.graph.scope import scope
 
+NEXT = "next_element"  # what takes an element in a step
+END = "End of sequence"  # TensorFlow's words for a data set that has no more elements
 # Graph -> of each of its data sets: what starts it again, and how many elements it has.
 _started_in: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
@@ -94,15 +96,20 @@ def pipeline(dataset, flags, worker: int = 0, threads: int = 1):
 def is_end(error: tf.errors.OutOfRangeError) -> bool:
     """Whether a step, or the initialisation, found no element in its `pipeline`. If not, the run
     has made all its steps: then `session.next_update` raises this error, too."""
-    return "End of sequence" in error.message
+    return END in error.message
+
+
+def is_cut(error: tf.errors.OpError) -> bool:
+    """Whether a step found no element, because a call was aborted while it took one: TensorFlow
+    cancels that, and the data set gives no more. At first it may say that it is cancelled, then it
+    seems to have ended."""
+    cancelled = isinstance(error, tf.errors.CancelledError) and NEXT in error.message
+    return cancelled or is_end(error)
 
 
 def start_again(session: tf.Session) -> bool:
     """Starts the data sets of a session's graph again that never end; returns whether all are such.
-
-    If TensorFlow aborts a call while it takes an element, the data set gives no more: it seems to
-    have ended.
-    """
+    See `is_cut`."""
     starts, sizes = zip(*_started_in[session.graph])
     endless = all(size == tf.data.INFINITE_CARDINALITY for size in session.run(sizes))
     if endless:
@@ -172,7 +179,7 @@ def _next(dataset, structure, size: tf.Tensor, flags, worker: int):
     def next_element():
         late = [tf.numpy_function(lambda: time.sleep(seconds), [], [])] if seconds else []
         with tf.device("/cpu:0"), tf.control_dependencies(late):
-            found = tf.raw_ops.IteratorGetNextSync(iterator=iterator, name="next_element", **kind)
+            found = tf.raw_ops.IteratorGetNextSync(iterator=iterator, name=NEXT, **kind)
         return tf.nest.pack_sequence_as(structure, found, expand_composites=True)
 
     return next_element

@@ -269,9 +269,9 @@ def default_ports(shared):
 def run(start):
     """Runs an example to the end: `run("HogWild", "--steps", 20)` -> Finished."""
 
-    def _run(folder, *flags, ok: bool = True, **more) -> Finished:
+    def _run(folder, *flags, ok: bool = True, patience: float = 120, **more) -> Finished:
         process, results = start(folder, *flags, **more)
-        output, _ = process.communicate(timeout=seconds(120))
+        output, _ = process.communicate(timeout=seconds(patience))
         assert not ok or process.returncode == 0, output
         return Finished(process.returncode, output, results)
 

@@ -16,6 +16,7 @@ import tensorflow.compat.v1 as tf
 from conftest import ROOT, copy_example, environment
 from machine import seconds
 from replays import EXACT, class_of, distance, flat, replayed, scheme_of
+from test_stopping import BATCHES, ENDING, changed
 
 from common.gates import Gate
 from common.graph import aborts
@@ -23,17 +24,19 @@ from common.record.words import ABORTED
 from common.training.rounds import Rounds
 
 # Some of a worker's calls raise the error before they are carried out, others afterwards, in the
-# forms in which TensorFlow raises it. Some of these end the data set, too. Counts, by place, what
+# forms in which TensorFlow raises it. Some of these end the data set, too: then the next step finds
+# none, or every second time it is told that its element is cancelled. Counts, by place, what
 # it has aborted.
 ABORT = """
-import collections, json, threading, traceback
+import collections, itertools, json, threading, traceback
 
 TEXT = "The same RunGraph (Worker) request was received twice. step_id: 3"
 calls, aborted = collections.Counter(), collections.Counter()
+ends = itertools.count(task.index)
 # Among how many calls one is aborted before it is made, and one afterwards. Those between steps are
 # repeated, so not all of them may be aborted.
 AMONG = {"step": (7, 11), "chief": (7, 11), "loop": (3, 4), "start": (7, 11), "end": (3, 4)}
-(start,) = [op for op in global_step.graph.get_operations() if op.type == "MakeIterator"]
+*_, start = [op for op in global_step.graph.get_operations() if op.type == "MakeIterator"]
 elements, iterator = start.inputs
 kind = {key: iterator.op.get_attr(key) for key in ("output_types", "output_shapes")}
 no_elements = tf.raw_ops.TakeDataset(input_dataset=elements, count=0, **kind)
@@ -43,6 +46,16 @@ end_data = tf.raw_ops.MakeIterator(dataset=no_elements, iterator=iterator)
 def abort(kind, place, when):
     aborted[f"{place}, {when}"] += 1
     raise kind(None, None, TEXT if kind is tf.errors.AbortedError else f"[_Derived_]{TEXT}")
+
+
+def made(call, *args, **more):
+    try:
+        return call(*args, **more)
+    except tf.errors.OutOfRangeError as error:
+        if "End of sequence" in error.message and next(ends) % 2:
+            aborted["cancelled element"] += 1
+            raise tf.errors.CancelledError(None, None, "[[{{node next_element}}]]")
+        raise
 
 
 def aborting(call, session=None):
@@ -55,7 +68,7 @@ def aborting(call, session=None):
         before, after = AMONG[place]
         if k % before == min(3, before - 1):
             abort(tf.errors.AbortedError, place, "before")
-        found = call(*args, **more)
+        found = made(call, *args, **more)
         if k % after == min(5, after - 1):
             if place == "step":
                 run(session, end_data)
@@ -106,11 +119,22 @@ def test_a_run_with_aborted_calls_matches_its_formula(run, tmp_path, example, mo
     for log, mine in zip(logs, aborted):
         assert {"step, before", "step, after", "end, before"} <= mine.keys()
         assert 0 < log.count("the abort ended the data set") <= mine["step, after"]
+    assert any("cancelled element" in mine for mine in aborted)
     assert {"loop, before", "loop, after", "end, after"} <= aborted[0].keys()
     assert not in_rounds or {"chief, before", "chief, after"} <= aborted[0].keys()
     if not in_rounds:
         made = [e["global_step"] for k in range(workers) for e in finished.events(k)]
         assert sorted(made) == list(range(1, steps + 1))
+
+
+def test_data_that_does_not_repeat_ends_the_run_after_an_abort(run, tmp_path):
+    """It cannot go on where it was. The log says why it ended."""
+    finite = (BATCHES, ENDING.replace("10**9", "10**8"))
+    root = changed("HogWild", tmp_path / "mine", finite, ("\n# 6. ", ABORT))
+    finished = run("HogWild", "--steps", 10**6, root=root)
+    assert "its data set has ended, so the run ends at update" in finished.output
+    logs = [(finished.results / "logs" / f"worker-{k}.log").read_text() for k in (0, 1)]
+    assert any("the abort ended the data set, which does not repeat" in log for log in logs)
 
 
 def raising(error):
@@ -176,8 +200,9 @@ def test_a_step_that_waits_is_dropped(tmp_path):
 @pytest.mark.parametrize("example", ["HogWild", "Synchronous-SGD"])
 def test_tensorflow_itself_aborts_calls(run, monkeypatch, example):
     """With the error that it really raises. Every update is made once; the data does not end."""
-    monkeypatch.setenv("SEED_BITS", "17")
-    finished = run(example, "--steps", 5000)
+    monkeypatch.setenv("SEED_BITS", "19")
+    # One in a hundred of these aborts is of the kind that `watch` ends after two minutes.
+    finished = run(example, "--steps", 5000, patience=600)
     assert finished.summary["global_step"] == 5000
     if example == "HogWild":
         numbers = [event["global_step"] for k in (0, 1) for event in finished.events(k)]
@@ -186,7 +211,7 @@ def test_tensorflow_itself_aborts_calls(run, monkeypatch, example):
         numbers = [json.loads(line)["global_step"] for line in lines]
     assert sorted(numbers) == list(range(1, 5001))
     logs = [path.read_text() for path in (finished.results / "logs").glob("worker-*.log")]
-    assert sum(log.count(ABORTED) for log in logs) > 5
+    assert any(ABORTED in log for log in logs)
     assert not any("has ended" in log for log in logs)
 
 

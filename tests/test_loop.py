@@ -435,6 +435,19 @@ ROUNDS_REFUSED = {
           "rounds.push(push._replace(values=[2 * w for w in push.values]), token)")],
         NOT_ON_THE_PS,
     ),
+    "clipped on the worker, and back on the ps": (
+        [("    step = rounds.push(push, token)\n",
+          "    clipped, _ = tf.clip_by_global_norm([tf.identity(w) for w in push.values], 1.0)\n"
+          "    with tf.device('/job:ps/task:0'):\n"
+          "        clipped = [tf.identity(w) for w in clipped]\n"
+          "    step = rounds.push(push._replace(values=clipped), token)\n")],
+        NOT_ON_THE_PS,
+    ),
+    "rows of a table": (
+        [("rounds.push(push, token)",
+          "rounds.push(push._replace(values=push.values * 2), token)")],
+        ("rounds.push got 8 values for 4 parameters", "rows of tables"),
+    ),
     "the update in place of the token": (
         [("session.Replica(step, loss, pull, push, token)",
           "session.Replica(step, loss, pull, push, update)")],

@@ -1,6 +1,7 @@
 """The values that the summary computes from the events, and the table that shows them."""
 
 import atexit
+import concurrent.futures
 import heapq
 import itertools
 import json
@@ -14,7 +15,7 @@ from machine import seconds
 
 from common.launch import screen
 from common.launch.processes import Group, Process, describe_exit
-from common.record import parts, trace
+from common.record import parts, results, trace
 from common.record.summary import summarise
 from common.told.about import About
 
@@ -51,6 +52,21 @@ def test_theory_for_equal_workers_is_the_number_of_others_times_the_share():
     for gap, expected in ((0.0, 2.0), (1.0, 1.5)):
         events = simulated([lambda now, gap=gap: (rng.exponential(3), gap)] * 3, 20_000)
         assert trace._theory(events) == pytest.approx(expected, rel=0.03)
+
+
+def test_tasks_with_the_same_process_number_share_a_folder(tmp_path):
+    """Tasks in containers, each of which is process 6 of its own."""
+    folder, file = tmp_path / "run", tmp_path / "run" / "file"
+
+    def share(k):
+        for _ in range(50):
+            results.create(folder)
+            results.write(file, lambda opened: opened.write(b"%d" % k * 1000))
+            assert len(set(file.read_text())) == 1
+
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        list(threads.map(share, range(8)))
+    assert list(folder.iterdir()) == [file]
 
 
 @pytest.mark.parametrize("workers", [2, 4, 8])

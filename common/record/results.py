@@ -6,6 +6,7 @@
 import datetime
 import json
 import os
+import uuid
 from pathlib import Path
 from typing import TextIO
 
@@ -18,7 +19,7 @@ made: list[Path] = []  # the topmost folder that each `create` made
 def create(folder: str | Path, flag: str = "--results") -> Path:
     """Creates a folder; exits with a one-line error naming `flag` if it is not writable."""
     path = Path(folder)
-    probe = path / f".probe-{os.getpid()}"
+    probe = path / _hidden("probe")
     faults.folders.append(str(path))
     made.extend([p for p in (path, *path.parents) if not p.exists()][-1:])
     try:
@@ -30,6 +31,11 @@ def create(folder: str | Path, flag: str = "--results") -> Path:
     return path
 
 
+def _hidden(name: str) -> str:
+    """A name that no other task uses: tasks in containers may have the same process number."""
+    return f".{uuid.uuid4().hex}-{name}"
+
+
 def now() -> str:
     """The name of a results folder: the local time."""
     return datetime.datetime.now().strftime("%Y-%m-%d-%H%M%S-%f")[:-3]
@@ -37,7 +43,7 @@ def now() -> str:
 
 def write(path: Path, write_to) -> None:
     """Writes a file that appears whole or not at all: `write_to(file)`, binary, then renames."""
-    temporary = path.with_name(f".{os.getpid()}-{path.name}")
+    temporary = path.with_name(_hidden(path.name))
     try:
         with open(temporary, "wb") as file:
             write_to(file)

@@ -4,7 +4,7 @@ TensorFlow would run all that is refused here: and it would count wrongly, measu
 only a part, or wait for ever.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -67,15 +67,23 @@ def _check_parts(replica: Replica, in_rounds: bool) -> None:
             )
 
 
-def check_sent(params: Sequence, values: Sequence[tf.Tensor]) -> None:
-    """Checks that `values`, one per parameter, are still where copies.send has sent them.
+def check_sent(params: Sequence, push: Push) -> None:
+    """Checks that the values of a push, one per parameter, come from where copies.send has sent
+    them, and not by way of a worker.
 
     Raises:
-        ValueError: if one is not on a ps, and its parameter is.
+        ValueError: if one does, and its parameter is on a ps; or if there are rows of tables.
     """
-    for param, value in zip(params, values, strict=True):
-        if on_ps(param.op) and not on_ps(value.op):
-            raise ValueError(_not_on_ps(value.op, param.op.name))
+    if len(push.values) != len(params):
+        raise ValueError(
+            f"rounds.push got {len(push.values)} values for {len(params)} parameters: rounds do "
+            "not carry rows of tables, only asynchronous updates do"
+        )
+    sent = {tensor.op for tensor in push.sent}
+    for param, value in zip(params, push.values, strict=True):
+        for op in _used(value.op, sent):
+            if on_ps(param.op) and not on_ps(op):
+                raise ValueError(_not_on_ps(op, param.op.name))
 
 
 def _not_on_ps(op: tf.Operation, name: str) -> str:
@@ -173,7 +181,7 @@ class _Update:
                 f"{op.name} changes {name} without waiting for the number of the update: put it "
                 f"inside `{INSIDE}`"
             )
-        for part in self._used(op):
+        for part in _used(op, {self._number.op, *self._sent}):
             if part in self._after and self._reads_global_step(part):
                 raise ValueError(
                     f"the update of {name} reads global_step, which already counts it: use "
@@ -187,20 +195,20 @@ class _Update:
             if on_ps(self._number.op) and not on_ps(part):
                 raise ValueError(_not_on_ps(part, name))
 
-    def _used(self, op: tf.Operation) -> list[tf.Operation]:
-        """What `op` is computed from, itself included, up to what was sent to the ps."""
-        found, to_see = [], [op]
-        seen = {op, self._number.op, *self._sent}
-        while to_see:
-            found.append(to_see.pop())
-            for each in behind(found[-1]):
-                if each not in seen:
-                    seen.add(each)
-                    to_see.append(each)
-        return found
-
     def _reads_global_step(self, op: tf.Operation) -> bool:
         return op.type in READS and any(tensor.op is self._global_step for tensor in op.inputs)
+
+
+def _used(op: tf.Operation, sent: Collection[tf.Operation]) -> list[tf.Operation]:
+    """What `op` is computed from, itself included, up to what was sent to the ps."""
+    found, to_see, seen = [], [op], {op, *sent}
+    while to_see:
+        found.append(to_see.pop())
+        for each in behind(found[-1]):
+            if each not in seen:
+                seen.add(each)
+                to_see.append(each)
+    return found
 
 
 def _handle(variable) -> tf.Operation:

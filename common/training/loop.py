@@ -74,13 +74,15 @@ class Session:
             except aborts.CallAborted:
                 print(ABORTED, flush=True)
                 self._aborted = True
-            except tf.errors.OutOfRangeError as error:
+            except (tf.errors.OutOfRangeError, tf.errors.CancelledError) as error:
                 # An abort in the middle of an element ends the data set, too.
-                again = self._aborted and data.is_end(error)
-                if not (again and data.start_again(self._steps[0].session)):
+                if not (self._aborted and data.is_cut(error)):
                     raise
-                print("the abort ended the data set: it starts again", flush=True)
                 self._aborted = False
+                if not data.start_again(self._steps[0].session):
+                    print("the abort ended the data set, which does not repeat", flush=True)
+                    raise tf.errors.OutOfRangeError(None, None, data.END) from error
+                print("the abort ended the data set: it starts again", flush=True)
             # Its row says whether it was counted. Either way the next step is a new one.
             self._notes.aborted()
             with contextlib.suppress(tf.errors.CancelledError):  # the run has been stopped

@@ -111,9 +111,10 @@ class Rounds:
         """Puts what `copies.send` has sent into the queues, with the token that it belongs to.
 
         Raises:
-            ValueError: if the values have been changed on a worker after they were sent.
+            ValueError: if the values have been changed on a worker after they were sent, or are
+                rows of tables.
         """
-        checks.check_sent(self._params, push.values)
+        checks.check_sent(self._params, push)
         puts = []
         for place, indices in self._on.items():
             with tf.device(place):
