@@ -28,13 +28,13 @@ task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 
 # 2. This task's server: the tasks talk to each other through their servers. Give it one more
-# thread: with only one, a push may wait until the local steps are done.
+# thread: if it has only one, on few cores, a push may wait until the local steps are done.
 task.config.inter_op_parallelism_threads += 1
 server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
 # 3. Parameters w~ and global_step, which counts their updates: on the ps, shared by all workers.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
-    params = models.create(flags)
+    params = models.create(flags)  # weights, biases, weights, ...
     global_step = tf.train.get_or_create_global_step()
 
 with tf.device(task.device):  # this worker's GPU, or its CPU

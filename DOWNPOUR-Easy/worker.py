@@ -25,7 +25,7 @@ server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
 # 3. Parameters w~ and global_step, which counts their updates: on the ps, shared by all workers.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
-    params = models.create(flags)
+    params = models.create(flags)  # weights, biases, weights, ...
     global_step = tf.train.get_or_create_global_step()
 
 with tf.device(task.device):  # this worker's GPU, or its CPU
@@ -53,7 +53,7 @@ with tf.device(task.device):  # this worker's GPU, or its CPU
 # Push: G <- G + a^2, w~ <- w~ - eta a / sqrt(G), on the ps, once the sums have arrived.
 # global_step counts it first (update.number: the count before), then it is applied. After --steps
 # updates, sess.run(step) raises OutOfRangeError instead, which ends the loop.
-with session.next_update(global_step, flags, push) as update:
+with session.next_update(global_step, flags, push) as update:  # schedule by update.number
     optimizer = tf.train.AdagradOptimizer(flags.learning_rate, initial_accumulator_value=0.1)
     step = optimizer.apply_gradients(zip(push.values, params))
 

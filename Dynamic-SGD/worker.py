@@ -24,7 +24,7 @@ server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)
 
 # 3. Parameters w~ and global_step, which counts their updates: on the ps, shared by all workers.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
-    params = models.create(flags)
+    params = models.create(flags)  # weights, biases, weights, ...
     global_step = tf.train.get_or_create_global_step()
 
 with tf.device(task.device):  # this worker's GPU, or its CPU

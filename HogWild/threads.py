@@ -23,7 +23,7 @@ flags = task.flags
 # 3. The parameters, and global_step, which counts their updates: in memory shared by all threads.
 # Resource variables, TensorFlow's usual kind, would take a lock for each dense update.
 with tf.variable_scope("", use_resource=False):
-    params = models.create(flags)
+    params = models.create(flags)  # weights, biases, weights, ...
 global_step = tf.train.get_or_create_global_step()
 
 
@@ -36,7 +36,7 @@ def replica(k):
     pull = copies.in_place(params, global_step)  # pull.w are params, and pull.count is read first
     with tf.control_dependencies([pull.count]):
         loss, grads = models.gradients(flags.model, pull.w, next_batch())
-    with session.next_update(global_step, flags, grads) as update:
+    with session.next_update(global_step, flags, grads) as update:  # schedule by update.number
         optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
         step = optimizer.apply_gradients(zip(grads, params))
     return session.Replica(step, loss, pull, update=update)

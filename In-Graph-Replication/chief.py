@@ -34,7 +34,7 @@ cost = Cost(task)
 
 # 3. Parameters w~ and global_step, which counts their updates: on the ps, shared by all replicas.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
-    params = models.create(flags)
+    params = models.create(flags)  # weights, biases, weights, ...
     global_step = tf.train.get_or_create_global_step()
 
 

@@ -36,7 +36,7 @@ cost = Cost(task)
 
 # 3. Parameters w~ and global_step, which counts their updates: on the ps, shared by all replicas.
 with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
-    params = models.create(flags)
+    params = models.create(flags)  # weights, biases, weights, ...
     global_step = tf.train.get_or_create_global_step()
 
 
@@ -56,7 +56,7 @@ def replica(k):
         push = copies.send(grads, params)  # the gradients travel to the ps
 
     # Push: w~ <- w~ - eta g, on the ps, once the gradients have arrived.
-    with session.next_update(global_step, flags, push) as update:
+    with session.next_update(global_step, flags, push) as update:  # schedule by update.number
         optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
         step = optimizer.apply_gradients(zip(push.values, params))
     return session.Replica(step, loss, pull, push, update)

@@ -92,7 +92,7 @@ push = pushes[0]._replace(
     sent=[flat for each in pushes for flat in each.sent],
 )
 with session.next_update(global_step, flags, push) as update:
-    optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
+    optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)  # schedule by update.number
     step = optimizer.apply_gradients(zip(push.values, params))
 
 # 6. The monitored session: it logs each step, and the hooks of watch.py measure it.

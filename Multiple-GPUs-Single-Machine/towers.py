@@ -38,7 +38,7 @@ print("towers on", *devices, flush=True)
 
 # 3. The parameters, and global_step, which counts their updates: in main memory.
 with tf.device("/cpu:0"):
-    params = models.create(flags)
+    params = models.create(flags)  # weights, biases, weights, ...
     global_step = tf.train.get_or_create_global_step()
 
 

@@ -18,7 +18,7 @@ task = cluster.Task.from_flags("worker", DEFAULTS)
 flags = task.flags
 
 # 3. The parameters, and global_step, which counts their updates.
-params = models.create(flags)
+params = models.create(flags)  # weights, biases, weights, ...
 global_step = tf.train.get_or_create_global_step()
 
 # 4. The data.

@@ -192,7 +192,7 @@ OPTIMIZER = (
 APPLY = "    step = optimizer.apply_gradients(zip(push.values, params))\n"
 UPDATE = f"with session.next_update(global_step, flags, push) as update:\n{OPTIMIZER}{APPLY}"
 ME = "session.Replica(step, loss, pull, push, update)"
-VARIABLES = "    params = models.create(flags)\n"
+VARIABLES = "    params = models.create(flags)  # weights, biases, weights, ...\n"
 HERE = "with tf.device(task.device):  # this worker's GPU, or its CPU\n"
 NOT_ON_THE_PS = ("which the update of", "is not computed on the ps", "change gradients before")
 # What is replaced in HogWild's script, by what, and words of the error.
@@ -345,7 +345,7 @@ with tf.control_dependencies([once]):
     ),
     "a parameter of more than 2 GB": (
         VARIABLES,
-        """    params = models.create(flags)
+        """    params = models.create(flags)  # weights, biases, weights, ...
     params.append(tf.Variable(lambda: tf.zeros([2**29 + 1]), name="table"))
 """,
         ("table has 2,147,483,652 bytes", "partitioner=tf.fixed_size_partitioner"),
@@ -579,7 +579,7 @@ def test_evaluate_must_return_a_value_for_each_example(measures, words):
         assert word in str(refused.value)
 
 
-FROZEN = """    params = models.create(flags)
+FROZEN = """    params = models.create(flags)  # weights, biases, weights, ...
     frozen = tf.Variable(lambda: tf.fill([3], 7.0), trainable=False, name="frozen")
 """
 EVALUATE = """
