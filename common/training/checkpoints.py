@@ -40,7 +40,7 @@ class Saver(tf.train.Saver):
 
 class Checkpoints(tf.train.SessionRunHook):
     """Saves when a session begins, once a second, and at the end. If saving would take more than a
-    twentieth of the time, as over a slow link, it saves less often.
+    fortieth of the time, as over a slow link, it saves less often.
 
     A checkpoint's name is the number of updates that it contains. TensorFlow's own hook reads the
     count first; by the time it reads the parameters, workers may have made more updates.
@@ -64,7 +64,7 @@ class Checkpoints(tf.train.SessionRunHook):
         saved = self._saver.save(session, f"{self._directory}/{SAVING}", write_meta_graph=False,
                                  write_state=False)  # fmt: skip
         complete(saved)
-        self._due = time.monotonic() + max(1.0, 20 * (time.monotonic() - began))
+        self._due = time.monotonic() + max(1.0, 40 * (time.monotonic() - began))
 
 
 def complete(saved: str, count: str = "global_step") -> None:
