@@ -24,7 +24,7 @@ from common import fail, flags
 from common.launch import launcher, prepare
 from common.record.results import now
 from common.record.words import counted
-from common.told import addresses, converters, example
+from common.told import about, addresses, converters, example
 from common.told.parser import Parser
 
 PORT = converters.number(int, "a port, 1 to 65535", lambda value: 0 < value < 65536)
@@ -157,7 +157,7 @@ def main() -> int:
     words, nodes = complete(folder, ours.words[1:])
 
     def make(folder: Path, script: Path, options, arguments: list[str]) -> Job:
-        prepare.fetch(options)
+        prepare.fetch(options, own=about.read(folder).downloads)
         return Job(nodes, ours.port, folder, script, options, arguments)
 
     return launcher.main([str(folder), *words], make)

@@ -17,6 +17,7 @@ from common.graph import clock
 from common.graph.scope import scope
 from common.records import Pull, Push, Rows
 
+OUTSIDE = "has rows 0 to"
 LARGEST = 2**31 - 1  # bytes of a tensor that can travel: the limit of a protocol buffer
 
 
@@ -73,6 +74,11 @@ def _shaped(
     return [tf.reshape(one, shape) for one, shape in zip(tf.split(flat, sizes), shapes)]
 
 
+def blocks_of(*tables) -> list[tf.Variable]:
+    """The variables that make up these tables, in order: each is one, or was cut into several."""
+    return [b for table in tables for b in ([table] if hasattr(table, "op") else table)]
+
+
 @scope("rows")
 def rows(table, ids: tf.Tensor) -> Rows:
     """The distinct rows of a table of embeddings that a batch names; sends their numbers to the ps.
@@ -81,24 +87,38 @@ def rows(table, ids: tf.Tensor) -> Rows:
         table: a variable on a ps, or one that tf.get_variable(..., partitioner=
             tf.fixed_size_partitioner(N)) has cut into blocks of rows, on several ps: [rows, ...].
         ids: whole numbers from 0 to rows - 1, of any shape; one may occur many times. A step that
-            names another row raises tf.errors.InvalidArgumentError.
+            names another row raises tf.errors.InvalidArgumentError (see `outside`).
     """
-    blocks = [table] if hasattr(table, "handle") else list(table)
-    starts = [0, *itertools.accumulate(block.shape[0] for block in blocks)]  # the last is the end
+    variables = blocks_of(table)
+    starts = [0, *itertools.accumulate(each.shape[0] for each in variables)]  # the last is the end
     flat = tf.reshape(ids, [-1])
-    refused = [f"{blocks[0].op.name}: its rows are 0 to {starts[-1] - 1}, but a batch names", flat]
-    inside = tf.reduce_all((flat >= 0) & (flat < tf.cast(starts[-1], flat.dtype)))
-    with tf.control_dependencies([tf.debugging.Assert(inside, refused)]):
+    inside = (flat >= 0) & (flat < tf.cast(starts[-1], flat.dtype))
+    refused = [
+        f"{variables[0].op.name} {OUTSIDE} {starts[-1] - 1}:",
+        flat[tf.argmin(tf.cast(inside, tf.int32))],
+    ]
+    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(inside), refused)]):
         distinct, which = tf.unique(tf.cast(flat, tf.int32))
     block = tf.searchsorted(starts[1:], distinct, side="right")
-    parts = tf.dynamic_partition(distinct - tf.gather(starts, block), block, len(blocks))
+    parts = tf.dynamic_partition(distinct - tf.gather(starts, block), block, len(variables))
     # Pulled rows come block by block: where does each of `distinct` stand there?
-    order = tf.dynamic_partition(tf.range(tf.size(distinct)), block, len(blocks))
+    order = tf.dynamic_partition(tf.range(tf.size(distinct)), block, len(variables))
     place = tf.math.invert_permutation(tf.concat(order, axis=0))
     where = tf.reshape(tf.gather(place, which), tf.shape(ids))
     counts = [tf.size(part) for part in parts]
-    numbers, sent = _on_ps(blocks, counts, parts)
-    return Rows(blocks, counts, numbers, sent, where)
+    numbers, sent = _on_ps(variables, counts, parts)
+    return Rows(variables, counts, numbers, sent, where)
+
+
+def outside(error: tf.errors.InvalidArgumentError) -> str:
+    """The sentence for a batch that names a row which its table does not have; "" if that is not
+    the error."""
+    found = re.search(rf"\[(\S+?)(/part_0)? {OUTSIDE} (\d+):\] \[(-?\d+)\]", error.message)
+    return (
+        f"a batch names row {found[4]} of {found[1]}, which has rows 0 to {found[3]}"
+        if found
+        else ""
+    )
 
 
 def _on_ps(blocks: Sequence, counts: Sequence, parts: Sequence) -> tuple[list, list]:

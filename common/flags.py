@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from common import fail
-from common.datasets import KNOWN
+from common.datasets.known import DOWNLOADED, KNOWN
 from common.told import about, gpus
 from common.told import converters as to
 from common.told.parser import Parser
@@ -55,6 +55,14 @@ IF_NAMED = {
     "backup_workers": Flag(to.WHOLE, 0, "B", "an update waits for all workers but B"),
     "learning_rates": Flag(to.listed(to.POSITIVE), None, "A,B,...",
                            "one per worker (default: learning_rate / workers)"),
+    "target": Flag(to.number(float, "a number"), None, "T",
+                   "stop when the test metric, which is not an accuracy, reaches T"),
+    "evaluate_every": Flag(to.COUNT, None, "N",
+                           "updates between evaluations (default: about 50 in a run)"),
+    "evaluate_on": Flag(to.COUNT, 1000, "N", "test examples; at the end, all"),
+    "checkpoint_every": Flag(to.COUNT, None, "N",
+                             "updates between checkpoints (default: one each second)"),
+    "keep_checkpoints": Flag(to.COUNT, 2, "N", "how many checkpoints to keep, the newest"),
     "threads": Flag(to.COUNT, None, "N", "one process with N threads, no ps (default: processes)"),
 }  # fmt: skip
 
@@ -105,7 +113,7 @@ def _checked(name: str, flag: Flag, default, folder: Path | None) -> Flag:
     if name == "workers" and default is None:
         text = "replicas (default: one per GPU, or 2 without a GPU)"
         return flag._replace(default=gpus.count() or 2, text=text)
-    if default is not None:
+    if default is not None and flag.kind is not bool:
         try:
             default = flag.kind(_text(default))
         except argparse.ArgumentTypeError as error:
@@ -130,9 +138,8 @@ def parser(
         everywhere: the flags that it has in any case.
     """
     defaults = {name: default for name, default in defaults.items() if name != "chief"}
-    known = everywhere | IF_NAMED
-    if folder:
-        known = known | about.read(folder).flags
+    told = about.read(folder) if folder else about.About()
+    known = everywhere | IF_NAMED | told.flags
     flags = everywhere | {name: flag for name, flag in known.items() if name in defaults}
     for name, default in defaults.items():
         if name in known:
@@ -147,6 +154,7 @@ def parser(
     )
     none = {name for name, default in defaults.items() if default is None and name in everywhere}
     p.unused = frozenset(f"--{name}" for name in none - {"workers"})
+    p.downloads = frozenset({*DOWNLOADED, *told.downloads})  # what --data_url may replace
     p._negative_number_matcher = re.compile(r"-[\d.]+(e[+-]?\d+)?$", re.I)  # with exponents
     for name, (kind, default, metavar, text) in flags.items():
         if "(default: " not in text:

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from common import copies, fail
 from common.graph import aborts, clock
 from common.record import faults, results
 from common.records import Gathered, Push, Update
 from common.training import checks, logs
 from common.training.chief import Chief
+from common.training.evaluation import Metric
 from common.training.loop import Session
 from common.training.measured import Replica
 from common.training.recovery import SessionCreator
@@ -20,7 +22,7 @@ from common.training.shared import Shared
 from common.training.steps import Notes, Step
 from common.training.together import StartAndStop
 
-__all__ = ["Replica", "next_update", "training"]
+__all__ = ["Metric", "Replica", "next_update", "training"]
 
 LOST = tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.FailedPreconditionError
 
@@ -71,10 +73,11 @@ def training(
     params: Sequence[tf.Variable],
     replicas: Sequence[Replica],
     *,
+    tables: Sequence = (),
     rounds=None,
     begin: Sequence[tf.Operation] = (),
     hooks: Sequence[tf.train.SessionRunHook] = (),
-    evaluate: Callable[..., dict[str, tf.Tensor]] | None = None,
+    evaluate: Callable[..., dict[str, tf.Tensor | Metric]] | None = None,
     test: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Iterator[Session]:
     """Opens a monitored session for the training loop; on exit, writes the run's results.
@@ -86,17 +89,21 @@ def training(
         server: its server, or None without a cluster.
         params: the global parameters; `parameters.npz` will hold them, and `evaluate` gets them.
             Those that are not trained, such as moving statistics, may follow the others.
+        tables: tables of embeddings, which are trained, too: see `copies.rows`. `parameters.npz`
+            will hold them after the others; `evaluate` gets the variables, not their values.
         replicas: what each replica that this process drives does in a step: mostly one.
         rounds: the rounds of a synchronous scheme.
         begin: run before the first step, and again after a recovery, once the parameters exist.
         hooks: the script's own; they see every step.
         evaluate: takes (parameters, x, labels), tensors, and returns measures of each example: name
-            -> [batch], including `accuracy` and `loss`. Default: those of `--model`.
+            -> [batch], including `loss`, or a `Metric`. The first one, or `accuracy`, is the
+            run's metric. Default: those of `--model`.
         test: x and labels of the test set. Default: that of `--data`.
 
     Yields:
         The session. It stops when `global_step` reaches `--steps`, when the test accuracy reaches
-        `--target_accuracy`, or when a hook of any worker requests it: then all workers stop.
+        `--target_accuracy` (another metric: `--target`), or when a hook of any worker requests it:
+        then all workers stop.
 
     Raises:
         ValueError: if a step does not do what the script says (see `checks.check`).
@@ -105,7 +112,8 @@ def training(
     """
     flags, global_step = task.flags, tf.train.get_global_step()
     results.create(flags.results)
-    checks.check(task, params, global_step, replicas, rounds is not None)
+    trained = [*params, *copies.blocks_of(*tables)]
+    checks.check(task, trained, global_step, replicas, rounds is not None)
     groups: dict[tf.Operation, list[Replica]] = {}  # replicas that share a step
     for replica in replicas:
         groups.setdefault(replica.step, []).append(replica)
@@ -124,7 +132,9 @@ def training(
 
     together = StartAndStop(task, [*begin, *([rounds.start] if rounds else [])],
                             [rounds.close] if rounds else [])  # fmt: skip
-    chief = Chief(task, params, evaluate, test, together, count) if task.is_chief else None
+    chief = None
+    if task.is_chief:
+        chief = Chief(task, params, tables, evaluate, test, together, count)
     creator = SessionCreator(task, server, chief.saver if chief else None)
     notes = Notes(steps, creator)
     inner = [tf.train.StopAtStepHook(last_step=flags.steps), notes, *_summaries(task)]
@@ -135,6 +145,9 @@ def training(
     # Hooks see about 75 calls of each worker or more, never two in a row.
     calls = flags.steps / (flags.steps_per_execution * (1 if rounds else flags.workers))
     between = max(1, int(calls / 80))
+    for name in ("evaluate_every", "checkpoint_every"):
+        if every := getattr(flags, name, None):  # hooks must see more of them
+            between = min(between, int(calls * every / flags.steps / 2))
     kind = Shared if task.hosts and len(steps) > 1 else Session
     tf.logging.set_verbosity(tf.logging.ERROR)  # hides TensorFlow's notes on its own hooks
     if hooks:
@@ -149,6 +162,10 @@ def training(
             looped = True  # what fails from here on, the end of the run repeats
     except tf.train.NanLossDuringTrainingError:
         faults.diverged(task, f"the loss of {task.name}")
+    except tf.errors.InvalidArgumentError as error:
+        if said := copies.outside(error):
+            fail(f"{task.name}: {said}: look at --data and the size of the table")
+        raise
     except LOST as error:
         if not looped:
             raise

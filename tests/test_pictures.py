@@ -146,7 +146,7 @@ def test_the_updates_of_a_synchronous_run_come_from_its_own_file(tmp_path):
 
 def test_few_points_are_not_joined(axes):
     known = [{"global_step": i, "test_accuracy": 0.1 * i} for i in range(1, 4)]
-    plots.accuracy(axes, EVENTS, known, time=False)
+    plots.tested(axes, EVENTS, known, time=False)
     assert axes.lines[0].get_linestyle() == "None" and len(axes.lines[0].get_xdata()) == 3
 
 

@@ -57,13 +57,18 @@ def folder(name: str) -> Path:
     return home / name
 
 
-def fetch(name: str, url: str | None = None, say: Callable[[str], None] = print) -> Path:
+def fetch(
+    name: str,
+    url: str | None = None,
+    say: Callable[[str], None] = print,
+    source: tuple | None = None,
+) -> Path:
     """Downloads a data set's files if needed; a file appears only once its checksum matches.
 
     If several processes on one machine call this, the first downloads and the others wait.
 
     Args:
-        name: a key of `SOURCES`.
+        name: a key of `SOURCES`; another name needs its `source`, in the same form.
         url: a folder to download from instead of the publisher's.
         say: called with what is being downloaded.
 
@@ -73,10 +78,10 @@ def fetch(name: str, url: str | None = None, say: Callable[[str], None] = print)
     Raises:
         SystemExit: with a one-line error, if a download fails or delivers the wrong file.
     """
-    source, files = SOURCES[name]
+    publisher, files = source or SOURCES[name]
     target = folder(name)
     for file, (md5, size) in files.items():
-        address, path = f"{(url or source).rstrip('/')}/{file}", target / file
+        address, path = f"{(url or publisher).rstrip('/')}/{file}", target / file
         try:
             with alone_in(target):
                 if path.exists() and _md5(path) == md5:

@@ -74,7 +74,7 @@ def checked(arguments: list[str], make) -> "Run":
 
 def here(folder: Path, script: Path, options, arguments: list[str]) -> "Run":
     prepare.machine(options)
-    prepare.fetch(options)
+    prepare.fetch(options, own=about.read(folder).downloads)
     private = network.choose(options.network, print, options.link_mbit) == "private"
     return Run(folder, script, options, arguments, private)
 

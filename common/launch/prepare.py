@@ -7,9 +7,12 @@ import os
 import re
 import resource
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from common import datasets, fail
+from common.datasets import download
 from common.record import faults
 
 TASK = 0.2e9  # bytes of memory: the least that any task needs; most need up to 1 GB
@@ -74,14 +77,16 @@ def memory(flags) -> float:
     return needs
 
 
-def fetch(flags, say=print) -> None:
-    """Downloads and extracts the data if needed.
+def fetch(flags, say=print, own: Mapping = MappingProxyType({})) -> None:
+    """Downloads and extracts the data if needed. `own`: the downloads of the example's `about.py`.
 
     Raises:
         SystemExit: with a one-line error, if that fails.
     """
     if flags.data in datasets.known.DOWNLOADED:
         datasets.reader(flags.data).fetch(flags, say)
+    elif flags.data in own:
+        download.fetch(flags.data, flags.data_url, say, own[flags.data])
 
 
 def check(flags) -> None:

@@ -10,16 +10,16 @@ matplotlib.use("Agg")  # a run needs no window
 import matplotlib.pyplot as plt
 
 from common.pictures import palette, plots, png, timeline
-from common.record import results, trace
+from common.record import metric, results, trace
 from common.record.words import counted
 from common.told import about
 
 
 def _tested(summary: dict) -> str:
-    if "test_accuracy" not in summary:
+    if metric.key(summary) is None:
         return ""
     data = Path(str(summary["flags"]["data"])).name
-    return f"{summary['test_accuracy']:.1%} test accuracy on {data}"
+    return f"{metric.value(summary, 1)} {metric.name(summary)} on {data}"
 
 
 class Curves(NamedTuple):
@@ -28,6 +28,8 @@ class Curves(NamedTuple):
 
     Attributes:
         learning: `learning(axes, events)` draws the first panel.
+        apart: `apart(axes, summary, events)` draws the last panel of the first row, in place of
+            `plots.apart`.
         timeline: `timeline(axes, events)` draws the panel at the bottom, in place of
             `timeline.draw`.
         tested: `tested(summary)` returns what the title says about the test.
@@ -37,6 +39,7 @@ class Curves(NamedTuple):
     """
 
     learning: Callable = plots.learning
+    apart: Callable | None = None
     timeline: Callable | None = None
     tested: Callable[[dict], str] = _tested
     computing: Callable[[Path], dict] = lambda folder: {}
@@ -48,7 +51,7 @@ def read(example: Path | None) -> Curves:
 
 
 def draw(folder: Path, summary: dict, example: Path | None = None) -> None:
-    """Draws `curves.png` of the run in the results folder: loss and accuracy over updates, with the
+    """Draws `curves.png` of the run in the results folder: loss and metric over updates, with the
     time marked; staleness, or what else kept the workers apart; a timeline. `example` is the
     example's folder."""
     own = read(example)
@@ -65,8 +68,11 @@ def draw(folder: Path, summary: dict, example: Path | None = None) -> None:
         if first:
             own.learning(first[0], events)
         if first[1:]:
-            plots.accuracy(first[1], events, evaluations)
-        plots.apart(last, summary, events, computing)
+            plots.tested(first[1], events, evaluations)
+        if own.apart:
+            own.apart(last, summary, events)
+        else:
+            plots.apart(last, summary, events, computing)
         lanes = figure.add_subplot(bottom)
         if own.timeline:
             own.timeline(lanes, events)

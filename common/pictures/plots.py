@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.lines import Line2D
 
 from common.pictures import palette, timeline
-from common.record import trace
+from common.record import metric, trace
 
 BELOW = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.25)}  # a legend there hides no curve
 
@@ -105,19 +105,22 @@ def frame(axes, events: list[list[dict]]) -> None:
         axes.legend(handles=handles, **BELOW, ncols=columns, columnspacing=1, handlelength=1.2)
 
 
-def accuracy(axes, events: list[list[dict]], evaluations: list[dict], time: bool = True) -> None:
-    """Draws the test accuracy of the global parameters over updates."""
+def tested(axes, events: list[list[dict]], evaluations: list[dict], time: bool = True) -> None:
+    """Draws the test accuracy of the global parameters, or another metric, over updates."""
     x = [e["global_step"] for e in evaluations]
-    _curve(axes, x, [100 * e["test_accuracy"] for e in evaluations], color=palette.INK)
+    key, name = metric.key(evaluations[-1]), metric.name(evaluations[-1])
+    percent = key == metric.ACCURACY
+    _curve(axes, x, [(100 if percent else 1) * e[key] for e in evaluations], color=palette.INK)
     last = max([*x, *(mine[-1]["global_step"] for mine in events if mine), 1])
     axes.set(
         title="Does it generalise?",
         xlabel="updates",
-        ylabel="test accuracy",
-        ylim=(0, 102),
+        ylabel=name,
         xlim=(-0.04 * last, 1.04 * last),
     )
-    axes.yaxis.set_major_formatter("{x:.0f}%")
+    if percent:
+        axes.set_ylim(0, 102)
+        axes.yaxis.set_major_formatter("{x:.0f}%")
     axes.locator_params(axis="x", nbins=5)
     if time:
         _seconds(axes, events)

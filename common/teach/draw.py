@@ -9,6 +9,7 @@ from IPython.display import display
 
 from common.pictures import curves, palette, plots, png
 from common.pictures import timeline as lanes
+from common.record import metric
 from common.teach.running import Run
 
 
@@ -29,14 +30,14 @@ def picture(alt: str) -> None:
 
 
 def learning(run: Run, log: bool = False) -> None:
-    """Does it learn? Draws loss and test accuracy over updates, with the time marked; or with
+    """Does it learn? Draws loss and test metric over updates, with the time marked; or with
     `log`, for a run that learns fast, on a logarithmic axis."""
     _, axes = plt.subplots(1, 2, figsize=(9, 2.8), layout="constrained")
     if log:
         plots.learning(axes[0], run.events, time=False, log=True)
     else:
         curves.read(run.example).learning(axes[0], run.events)
-    plots.accuracy(axes[1], run.events, run.evaluations, time=not log)
+    plots.tested(axes[1], run.events, run.evaluations, time=not log)
     if log:
         for axis in axes:
             axis.set(xscale="log", xlim=(1, None))
@@ -44,8 +45,8 @@ def learning(run: Run, log: bool = False) -> None:
         axes[1].lines[0].set(marker="o", markersize=3)  # few points fill the first decade
     final = run.summary
     picture(
-        f"Training loss and test accuracy over {final['global_step']:,} updates. "
-        f"The accuracy ends at {final['test_accuracy']:.1%}."
+        f"Training loss and {metric.name(final)} over {final['global_step']:,} updates. "
+        f"The {metric.name(final).removeprefix('test ')} ends at {metric.value(final, 1)}."
     )
 
 

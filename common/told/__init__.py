@@ -33,7 +33,8 @@ Which script runs
 =================
 The main script, unless a flag chooses another one in the folder: `--mode towers` runs `towers.py`,
 if `DEFAULTS` list the choices of `mode` in a tuple, and `towers.py` exists (not for `data` and
-`model`); `--threads N` runs `threads.py`. `DEFAULTS` of all scripts of a folder must be equal,
+`model`); `--dense` runs `dense.py`, if it is a flag that is on or off, and off by default;
+`--threads N` runs `threads.py`. `DEFAULTS` of all scripts of a folder must be equal,
 except "workers", "ps", "chief", "threads" and tuples of words: `--help` shows the main script's.
 
 The launcher passes to each task all flags that were given, then `--results`, `--checkpoint_dir`,

@@ -11,16 +11,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from common import fail
-from common.record import trace
+from common.record import metric, trace
 
 
 def _line(worker: int, event: dict) -> str:
     step, loss, staleness = (event[key] for key in ("global_step", "loss", "staleness"))
     return trace.line(worker, step, loss, staleness)
-
-
-def _tested(summary: dict) -> str:
-    return f"test accuracy {summary['test_accuracy']:.2%}" if "test_accuracy" in summary else ""
 
 
 class About(NamedTuple):
@@ -29,6 +25,8 @@ class About(NamedTuple):
     Attributes:
         flags: name -> `common.flags.Flag`: how to check flags that only this example has. As
             everywhere, it has the flags that its `DEFAULTS` name.
+        downloads: `--data` -> what `run.sh` downloads for it before it starts the tasks, as in
+            `common.datasets.download.SOURCES`.
         title: `title(options, text)` returns the first line on the screen, made from the usual
             one, such as "2 workers, 1 ps".
         line: `line(worker, event)` returns how the screen tells a step; "": not at all, since the
@@ -37,9 +35,10 @@ class About(NamedTuple):
     """
 
     flags: Mapping = {}
+    downloads: Mapping = {}
     title: Callable[[object, str], str] = lambda options, text: text
     line: Callable[[int, dict], str] = _line
-    tested: Callable[[dict], str] = _tested
+    tested: Callable[[dict], str] = metric.text
 
 
 def read(folder: Path) -> About:

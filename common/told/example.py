@@ -16,9 +16,13 @@ def main_script(folder: Path) -> Path:
 
 def chosen_script(folder: Path, flags, defaults: dict) -> Path:
     """The script to run, which a flag can choose: `--mode towers` selects towers.py, if `DEFAULTS`
-    lists the choices of `mode`; `--threads N` selects threads.py."""
+    lists the choices of `mode`; `--dense`, on or off, selects dense.py; `--threads N` selects
+    threads.py."""
     own = [name for name, default in defaults.items() if isinstance(default, tuple)]
     words = [getattr(flags, name) for name in own if name not in ("data", "model")]
+    words += [
+        name for name, default in defaults.items() if default is False and getattr(flags, name)
+    ]
     if getattr(flags, "threads", None):
         words.append("threads")
     scripts = [path for word in words if (path := folder / f"{word}.py").is_file()]

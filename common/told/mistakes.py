@@ -3,7 +3,6 @@
 import argparse
 from pathlib import Path
 
-from common.datasets import known
 from common.told.parser import Parser
 
 
@@ -47,5 +46,5 @@ def check(flags: argparse.Namespace, defaults: dict, parse: Parser) -> None:
         parse.error("--link_mbit: needs a private network; leave --network out")
     if Path(flags.data).suffix and not Path(flags.data).is_file():  # names have no suffix
         parse.error(f"--data: there is no file {flags.data}")
-    if flags.data_url and flags.data not in known.DOWNLOADED:
+    if flags.data_url and flags.data not in parse.downloads:
         parse.error(f"--data_url: {flags.data} is not downloaded; leave the flag out")

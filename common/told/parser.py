@@ -9,10 +9,11 @@ from common import fail
 
 class Parser(argparse.ArgumentParser):
     """Attributes: `given`, the flags of the last command line; `unused`, the flags that the example
-    refuses. Both with their dashes."""
+    refuses, both with their dashes; `downloads`: what `--data_url` may replace."""
 
     given: frozenset[str] = frozenset()
     unused: frozenset[str] = frozenset()
+    downloads: frozenset[str] = frozenset()
 
     def parse_args(self, args=None, namespace=None):
         """Also stores in `given` which flags were given."""

@@ -1,4 +1,4 @@
-"""Checkpoints: saves them, keeps the last two, and finds the newest one that is intact.
+"""Checkpoints: saves them, keeps the newest, and finds the newest one that is intact.
 
 TensorFlow trusts the file that names the newest checkpoint, and tries no other if that one is
 damaged. It also treats a path as a pattern: in a folder such as `a[1]` it finds nothing.
@@ -23,14 +23,15 @@ _damaged: set[Path] = set()  # those that this process has found
 
 
 class Saver(tf.train.Saver):
-    """TensorFlow's saver, for all global variables or some; keeps the two newest checkpoints."""
+    """TensorFlow's saver, for all global variables or some; keeps the newest checkpoints."""
 
-    def __init__(self, variables: list | None = None):
+    def __init__(self, variables: list | None = None, keep: int = 2):
         super().__init__(variables or tf.global_variables(), max_to_keep=0)  # 0: it removes none
+        self.keep = keep
 
     def save(self, *args, **more):
         path = Path(super().save(*args, **more))
-        _keep_two(path)
+        _keep_newest(path, self.keep)
         return str(path)
 
     def restore(self, sess, save_path):
@@ -40,20 +41,32 @@ class Saver(tf.train.Saver):
 
 class Checkpoints(tf.train.SessionRunHook):
     """Saves when a session begins, once a second, and at the end. If saving would take more than a
-    fortieth of the time, as over a slow link, it saves less often.
+    twentieth of the time, as over a slow link, it saves less often. Or `every` so many updates.
 
     A checkpoint's name is the number of updates that it contains. TensorFlow's own hook reads the
     count first; by the time it reads the parameters, workers may have made more updates.
     """
 
-    def __init__(self, directory: str, saver: Saver):
+    def __init__(
+        self,
+        directory: str,
+        saver: Saver,
+        every: int | None = None,
+        count: tf.Tensor | None = None,
+    ):
+        """`count`: the number of updates so far, which `every` needs."""
         self._directory, self._saver = directory, saver
+        self._every, self._count = every, count
+
+    def before_run(self, run_context):
+        return tf.train.SessionRunArgs(self._count) if self._every else None
 
     def after_create_session(self, session, coord):
         self.save(session)
 
     def after_run(self, run_context, run_values):
-        if time.monotonic() > self._due:
+        now = run_values.results if self._every else time.monotonic()
+        if now >= self._due:
             self.save(run_context.session)
 
     def end(self, session):
@@ -63,20 +76,23 @@ class Checkpoints(tf.train.SessionRunHook):
         began = time.monotonic()
         saved = self._saver.save(session, f"{self._directory}/{SAVING}", write_meta_graph=False,
                                  write_state=False)  # fmt: skip
-        complete(saved)
+        number = complete(saved, keep=self._saver.keep)
         self._due = time.monotonic() + max(1.0, 40 * (time.monotonic() - began))
+        if self._every:
+            self._due = (number // self._every + 1) * self._every
 
 
-def complete(saved: str, count: str = "global_step") -> None:
-    """Names a checkpoint saved as `SAVING` after the `count` that it contains, keeps the two newest
-    in its folder, and tells TensorFlow."""
+def complete(saved: str, count: str = "global_step", keep: int = 2) -> int:
+    """Names a checkpoint saved as `SAVING` after the `count` that it contains, keeps the newest in
+    its folder, and tells TensorFlow. Returns the count."""
     with no_pattern(saved) as plain:
-        number = tf.train.load_variable(plain, count)
+        number = int(tf.train.load_variable(plain, count))
     path = Path(saved).with_name(f"model.ckpt-{number}")
     for file in sorted(path.parent.glob(f"{SAVING}.*")):  # the data, then the index
         file.replace(path.with_name(path.name + file.suffix))
-    _keep_two(path)
+    _keep_newest(path, keep)
     tf.train.update_checkpoint_state(str(path.parent), str(path))
+    return number
 
 
 def resumed(task, count: int) -> None:
@@ -121,7 +137,7 @@ def values(path: str) -> dict[str, np.ndarray]:
         return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-def saver(directory: str) -> Saver:
+def saver(directory: str, keep: int = 2) -> Saver:
     """A saver for all global variables. Exits with a one-line error if they do not match the
     newest checkpoint in the folder."""
     results.create(directory, "--checkpoint_dir")
@@ -133,7 +149,7 @@ def saver(directory: str) -> Saver:
                 fail(f"the checkpoint {path} is from another model or optimizer ({name} is {had} "
                      f"there, {shape} here): use another --checkpoint_dir")  # fmt: skip
         tf.train.update_checkpoint_state(directory, path)  # TensorFlow's own calls look there
-    return Saver()
+    return Saver(keep=keep)
 
 
 def saved_as(variable: tf.Variable) -> tuple[str, list[int], tuple[slice, ...]]:
@@ -157,10 +173,10 @@ def _all(folder: Path) -> list[Path]:
     return sorted(complete, key=_number)
 
 
-def _keep_two(path: Path) -> None:
-    """Removes all checkpoints up to this one except the two newest intact ones."""
+def _keep_newest(path: Path, keep: int) -> None:
+    """Removes all checkpoints up to this one except the newest intact ones."""
     older = [p for p in _all(path.parent) if p not in _damaged and _number(p) <= _number(path)]
-    old = {p.name for p in older[:-2] if p.name.startswith("model.ckpt-")}
+    old = {p.name for p in older[:-keep] if p.name.startswith("model.ckpt-")}
     for file in path.parent.iterdir():
         if file.stem in old:
             file.unlink()

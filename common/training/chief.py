@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from common import data, models
-from common.record import faults, results
+from common import copies, data, models
+from common.record import faults, metric, results
 from common.training import checkpoints
 from common.training.evaluation import Evaluation
 from common.training.together import StartAndStop
@@ -25,19 +25,23 @@ class Chief:
         self,
         task,
         params: Sequence[tf.Variable],
+        tables: Sequence,
         evaluate: Callable[..., dict[str, tf.Tensor]] | None,
         test: tuple[np.ndarray, np.ndarray] | None,
         together: StartAndStop,
         count: tf.Tensor,
     ):
-        """`evaluate` and `test` are as in `session.training`; `together` stops all workers when
-        `--target_accuracy` is reached; `count` is the global step that hooks read."""
-        self._task, self._params = task, params
-        self.saver = checkpoints.saver(task.flags.checkpoint_dir)
-        self._saving = checkpoints.Checkpoints(task.flags.checkpoint_dir, self.saver)
+        """`tables`, `evaluate`, `test`: as in `session.training`. `together` stops all workers when
+        the metric reaches its target; `count` is the global step that hooks read."""
+        self._task = task
+        self._params = [*params, *copies.blocks_of(*tables)]
+        flags = task.flags
+        self.saver = checkpoints.saver(flags.checkpoint_dir, getattr(flags, "keep_checkpoints", 2))
+        every = getattr(flags, "checkpoint_every", None)
+        self._saving = checkpoints.Checkpoints(flags.checkpoint_dir, self.saver, every, count)
         evaluate = evaluate or functools.partial(models.evaluate, task.flags.model)
         test = test or data.load(task.flags, "test")
-        self._evaluation = Evaluation(task, params, evaluate, test, together.stop, count)
+        self._evaluation = Evaluation(task, params, tables, evaluate, test, together.stop, count)
         self.hooks = [self._saving, self._evaluation]
 
     def write(self, session: tf.Session) -> None:
@@ -48,7 +52,7 @@ class Chief:
         self._saving.save(session)
         arrays = _whole(self._params, session.run(list(self._params)))
         results.write(Path(flags.results, "parameters.npz"), lambda file: np.savez(file, **arrays))
-        print(f"test accuracy {found['test_accuracy']:.2%} after {found['global_step']} updates; "
+        print(f"{metric.text(found)} after {found['global_step']} updates; "
               f"results in {flags.results}", flush=True)  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """What one replica does in a step, and how it is measured."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -27,6 +28,8 @@ class Replica(NamedTuple):
         update: the update that its push made or, in a synchronous scheme, the token of the round
             that it took part in.
         pushes_first: whether it sends its push before it computes, as the elastic schemes do.
+        more: what else its events say: name -> scalars, each on any device; the event has their
+            sum.
     """
 
     step: tf.Operation
@@ -35,6 +38,7 @@ class Replica(NamedTuple):
     push: Push | None = None
     update: Update | Token | None = None
     pushes_first: bool = False
+    more: Mapping[str, Sequence[tf.Tensor]] = MappingProxyType({})
 
 
 class Here(NamedTuple):
@@ -77,20 +81,24 @@ class Measured:
         asked_at, arrived_at = (pull.asked_at, pull.arrived_at) if pull else (None, None)
         # In this process, the session's calls are timed by the same clock.
         self._own_clock = here in ("", task.device)
-        self.here = Rows(
-            Here(replica.loss, asked_at, arrived_at, computed_at), here, f"{name}-here"
+        there = There(
+            number=update.number,
+            count=pull.count if pull else update.number,
+            read_at=pull.read_at if pull else None,
+            counted_at=update.counted_at if isinstance(update, Update) else None,
+            asked_at=update.asked_at if isinstance(update, Token) else None,
         )
-        self.there = Rows(
-            There(
-                number=update.number,
-                count=pull.count if pull else update.number,
-                read_at=pull.read_at if pull else None,
-                counted_at=update.counted_at if isinstance(update, Update) else None,
-                asked_at=update.asked_at if isinstance(update, Token) else None,
-            ),
-            update.number.device,
-            f"{name}-there",
-        )
+        self.rows = [
+            Rows(Here(replica.loss, asked_at, arrived_at, computed_at), here, f"{name}-here"),
+            Rows(there, update.number.device, f"{name}-there"),
+        ]
+        more: dict[str, list] = {}  # device -> what is measured there: a transfer would cost more
+        for key, scalars in replica.more.items():
+            for scalar in scalars:
+                more.setdefault(scalar.device, []).append((key, scalar))
+        self._more = [[key for key, _ in found] for found in more.values()]
+        for k, (place, found) in enumerate(more.items()):
+            self.rows.append(Rows([scalar for _, scalar in found], place, f"{name}-more-{k}"))
         self.number, self.worker = update.number.op, worker
         self.file = closing.open_events(task.flags, worker)
         self.board = Board(task.flags, worker)
@@ -101,16 +109,25 @@ class Measured:
         self.counted_at: float | None = None  # of the last update
 
     def events(
-        self, calls: Sequence[Call], count: int, here: list[list[float]], there: list[list[float]]
+        self, calls: Sequence[Call], count: int, rows: Sequence[list[list[float]]]
     ) -> Iterator[dict]:
-        """The events of the steps that `calls`, of `count` steps each, have made.
-
-        `here` and `there`: the rows that these steps have left.
-        """
+        """The events of the steps that `calls`, of `count` steps each, have made. `rows`: those
+        that these steps have left, of each of `self.rows`."""
+        here, there, *more = rows
         computed = _by_call([Here(row[0], *_times(row[1:])) for row in here], calls, count)
         counted = _by_call([There(*row[:2], *_times(row[2:])) for row in there], calls, count)
-        for parts in zip(calls, computed, counted, strict=True):
-            yield from self._events(count, *parts)
+        others = [_by_call(each, calls, count) for each in more]
+        for call, *parts in zip(calls, computed, counted, *others, strict=True):
+            for k, event in enumerate(self._events(count, call, *parts[:2])):
+                yield event | self._sums([found[k] for found in parts[2:]])
+
+    def _sums(self, rows: Sequence[list[float]]) -> dict[str, float]:
+        """What else an event says."""
+        found: dict[str, float] = {}
+        for keys, row in zip(self._more, rows, strict=True):
+            for key, value in zip(keys, row, strict=True):
+                found[key] = found.get(key, 0) + value
+        return found
 
     def _events(self, count: int, call: Call, computed: list[Here], counted: list[There]):
         """The events of the steps of one call. Each duration is the difference of two readings of

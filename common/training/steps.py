@@ -26,7 +26,7 @@ class Step:
         self.op = replicas[0].step
         self._measured = [Measured(task, k, each, shards) for k, each in enumerate(replicas, first)]
         self.numbers = [each.number for each in self._measured]
-        self._rows = [part for each in self._measured for part in (each.here, each.there)]
+        self._rows = [part for each in self._measured for part in each.rows]
         puts = [part.put for part in self._rows]
         self.count = task.flags.steps_per_execution
         # Fetching the operations of a group on several devices, not the group, saves a message.
@@ -90,7 +90,7 @@ class Step:
         calls, self._calls, diverged, began = self._calls, [], False, time.time()
         left = iter(read_all(self._rows, self.session))
         for k, each in enumerate(self._measured):
-            events = list(each.events(calls, self.count, next(left), next(left)))
+            events = list(each.events(calls, self.count, [next(left) for _ in each.rows]))
             # Whole lines at once: so nobody reads half a line.
             each.file.write("".join(json.dumps(event) + "\n" for event in events))
             diverged |= any(math.isnan(event["loss"]) for event in events)
