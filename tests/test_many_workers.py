@@ -214,8 +214,9 @@ def test_memory_does_not_grow_with_the_number_of_updates(tmp_path, monkeypatch):
 
 
 def test_measured_runs_over_a_slow_link_are_as_predicted():
-    """Speed and staleness within 15 %; within 10 % of what the link allows, where it is the limit.
-    The measurements: `measure/linked.py speed`."""
+    """Speed within 15 %, staleness within 20 % (that of eight workers differs by as much as 13 %
+    between measurements); within 10 % of what the link allows, where it is the limit. The
+    measurements: `measure/linked.py speed`."""
     rows = json.loads((ROOT / "measure" / "linked.json").read_text())["speed"]
     assert {(row["scheme"], row["workers"]) for row in rows} >= {
         (scheme, n) for scheme in ("HogWild", "AGN", "Synchronous-SGD", "AEASGD")
@@ -223,7 +224,7 @@ def test_measured_runs_over_a_slow_link_are_as_predicted():
     for row in rows:
         (speed, stale), (guess, guessed) = row["real"], row["simulated"]
         assert guess == pytest.approx(speed, rel=0.15), row
-        assert guessed == pytest.approx(stale, rel=0.15), row
+        assert guessed == pytest.approx(stale, rel=0.2), row
         if (row["window"], row["workers"]) != (50, 1):  # it computes for most of the time
             assert 0.9 < row["link_use"] < 1, row
 
