@@ -96,13 +96,14 @@ class Problem:
         return found
 
     def evaluate(self, w: np.ndarray) -> dict[str, float]:
-        """The accuracy and mean loss on the test set."""
+        """The accuracy and mean loss on the test set, and how many examples it has."""
         *hidden, weights, biases = self.split(w)
         x = np.maximum(self.test_x @ hidden[0] + hidden[1], 0) if hidden else self.test_x
         p = _softmax(x @ weights + biases)
         right = p.argmax(axis=1) == self.test_labels
         loss = -np.log(np.maximum(p[np.arange(len(p)), self.test_labels], 1e-30))
-        return {"test_accuracy": float(right.mean()), "test_loss": float(loss.mean())}
+        return {"test_accuracy": float(right.mean()), "test_loss": float(loss.mean()),
+                "examples": len(p)}  # fmt: skip
 
 
 class Nothing:

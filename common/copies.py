@@ -1,8 +1,8 @@
 """Pulls local copies of the global parameters, and sends values back.
 
 A small transfer costs nearly as much as an empty one, so everything between this worker and one ps
-travels as one flat tensor for each type of number. Of a table of embeddings, only the rows travel
-that a batch names.
+travels as one flat tensor for each type of number. Of a table of embeddings, only the rows that a
+batch names travel.
 """
 
 import functools
@@ -95,7 +95,7 @@ def rows(table, ids: tf.Tensor) -> Rows:
     inside = (flat >= 0) & (flat < tf.cast(starts[-1], flat.dtype))
     refused = [
         f"{variables[0].op.name} {OUTSIDE} {starts[-1] - 1}:",
-        flat[tf.argmin(tf.cast(inside, tf.int32))],
+        tf.boolean_mask(flat, ~inside)[:1],
     ]
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(inside), refused)]):
         distinct, which = tf.unique(tf.cast(flat, tf.int32))

@@ -58,10 +58,10 @@ IF_NAMED = {
     "target": Flag(to.number(float, "a number"), None, "T",
                    "stop when the test metric, which is not an accuracy, reaches T"),
     "evaluate_every": Flag(to.COUNT, None, "N",
-                           "updates between evaluations (default: about 50 in a run)"),
+                           "updates between evaluations; none: about 50 in a run"),
     "evaluate_on": Flag(to.COUNT, 1000, "N", "test examples; at the end, all"),
     "checkpoint_every": Flag(to.COUNT, None, "N",
-                             "updates between checkpoints (default: one each second)"),
+                             "updates between checkpoints; none: one each second"),
     "keep_checkpoints": Flag(to.COUNT, 2, "N", "how many checkpoints to keep, the newest"),
     "threads": Flag(to.COUNT, None, "N", "one process with N threads, no ps (default: processes)"),
 }  # fmt: skip

@@ -4,6 +4,7 @@ together and stop together, and a session recovers when a ps is lost."""
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -163,9 +164,7 @@ def training(
     except tf.train.NanLossDuringTrainingError:
         faults.diverged(task, f"the loss of {task.name}")
     except tf.errors.InvalidArgumentError as error:
-        if said := copies.outside(error):
-            fail(f"{task.name}: {said}: look at --data and the size of the table")
-        raise
+        _refuse(task, error)
     except LOST as error:
         if not looped:
             raise
@@ -183,6 +182,15 @@ def training(
             return
         except LOST:
             lost = True
+        except tf.errors.InvalidArgumentError as error:  # in the last evaluation
+            _refuse(task, error)
+
+
+def _refuse(task, error: tf.errors.InvalidArgumentError) -> NoReturn:
+    """Says which row a table does not have; raises any other error."""
+    if said := copies.outside(error):
+        fail(f"{task.name}: {said}: look at --data and the size of the table")
+    raise error
 
 
 def _summaries(task) -> list[tf.train.SessionRunHook]:

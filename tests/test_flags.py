@@ -188,6 +188,11 @@ CHANGED = {  # other defaults of known flags
     "momentum": 0.5,
     "backup_workers": 1,
     "learning_rates": [0.1, 0.2],
+    "target": 0.5,
+    "evaluate_every": 10,
+    "evaluate_on": 50,
+    "checkpoint_every": 10,
+    "keep_checkpoints": 5,
 }
 
 

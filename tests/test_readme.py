@@ -14,6 +14,7 @@ from conftest import ROOT, environment
 from schemes import SCHEMES
 
 from common import flags
+from common.flags import IF_NAMED
 from common.teach import quotes
 from common.told.example import example_of, main_script
 
@@ -93,6 +94,8 @@ def test_flags_exist(readme):
         simulate.parser(scheme).format_help() for scheme in SCHEMES
     )
     known += " --fast --job_name --task_index --ps_hosts --worker_hosts --chief_hosts --logdir"
+    # Those that an example may name in its DEFAULTS.
+    known += " ".join(f"--{name}" for name in IF_NAMED)
     known += " --universal --python-version --no-annotate --no-header --depth"
     if readme.startswith(ELSEWHERE.name):
         scripts = (

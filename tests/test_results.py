@@ -15,7 +15,7 @@ from machine import seconds
 
 from common.launch import screen
 from common.launch.processes import Group, Process, describe_exit
-from common.record import parts, results, trace
+from common.record import parts, results, summary, trace
 from common.record.summary import summarise
 from common.told.about import About
 
@@ -190,3 +190,17 @@ def test_the_table_is_not_cut_in_a_pipe(tmp_path, monkeypatch, capsys):
         assert lines[2 + k] == ["worker", str(k), "100000", "1,600,000", "50%", "25%", "25%",
                                 "0", "(1", "restart)", "12345"]  # fmt: skip
     assert len(lines) == 6  # and the two below the table
+
+
+def test_what_fills_the_network_around_the_steps_does_not_count(tmp_path):
+    """A checkpoint just before the first step, and one just after the last."""
+    count, notes = 0, []
+    for k in range(30):
+        now = 0.2 * k
+        count += 10**7 if k in (5, 26) else 200  # between 0.8 and 1.0, and between 5.0 and 5.2
+        notes.append({"time": now, "bytes": count})
+    (tmp_path / "network.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
+    assert summary._sent(tmp_path, [(0.95, 5.05), (0.0, 0.0)]) == pytest.approx(4100, rel=1e-6)
+    short = summary._sent(tmp_path, [(1.25, 1.35)])  # no reading inside
+    assert short == pytest.approx(100, rel=1e-6)
+    assert summary._sent(tmp_path, [(0.0, 0.0)]) == 0

@@ -1,4 +1,4 @@
-"""Tables of embeddings: only the rows travel that a batch names, and only these are trained."""
+"""Tables of embeddings: only the rows that a batch names travel, and only these are trained."""
 
 import argparse
 import collections

@@ -148,6 +148,7 @@ def test_evaluations_are_evenly_spaced(monkeypatch, dear, link_mbit, points, sha
     flags = Namespace(steps=400, workers=2, link_mbit=link_mbit, target_accuracy=None)
     hook._task = Namespace(flags=flags)
     hook._schedule, hook.measure = evaluation.Schedule(flags), measure
+    hook.sample = evaluation.SAMPLE
     for step in range(4, 401, 4):
         now[0] += 0.01
         hook.after_run(Namespace(session=None), Namespace(results=step))

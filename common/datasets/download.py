@@ -79,6 +79,7 @@ def fetch(
         SystemExit: with a one-line error, if a download fails or delivers the wrong file.
     """
     publisher, files = source or SOURCES[name]
+    other = "--data digits or --data synthetic, which need" if source is None else "data that needs"
     target = folder(name)
     for file, (md5, size) in files.items():
         address, path = f"{(url or publisher).rstrip('/')}/{file}", target / file
@@ -94,8 +95,7 @@ def fetch(
                 fail(reason)
             reason = getattr(error, "reason", None) or error
             fail(f"cannot download {address} ({reason}): use another source with --data_url, put "
-                 f"the file into {target}, or use --data digits or --data synthetic, which need no "
-                 "download")  # fmt: skip
+                 f"the file into {target}, or use {other} no download")  # fmt: skip
     return target
 
 

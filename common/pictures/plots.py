@@ -106,7 +106,10 @@ def frame(axes, events: list[list[dict]]) -> None:
 
 
 def tested(axes, events: list[list[dict]], evaluations: list[dict], time: bool = True) -> None:
-    """Draws the test accuracy of the global parameters, or another metric, over updates."""
+    """Draws the test accuracy of the global parameters, or another metric, over updates: the
+    evaluations on as many examples as the first one, since others are not comparable."""
+    size = evaluations[0].get("examples")
+    evaluations = [e for e in evaluations if e.get("examples") == size]
     x = [e["global_step"] for e in evaluations]
     key, name = metric.key(evaluations[-1]), metric.name(evaluations[-1])
     percent = key == metric.ACCURACY

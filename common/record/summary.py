@@ -9,6 +9,8 @@ from pathlib import Path
 
 from common.record import results, trace
 
+NOT_TESTED = ("time", "global_step", "examples")  # what an evaluation says, too
+
 
 def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict]) -> dict:
     """Builds `summary.json` from what the tasks wrote into the folder.
@@ -61,7 +63,7 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict]) -> dict
         "examples_per_second": examples / seconds if seconds else 0.0,
         "bytes_per_step": sent / len(every) if every and sent is not None else None,
         "link_use": sent * 8e-6 / seconds / mbit if mbit and seconds and sent is not None else None,
-        **{name: value for name, value in final.items() if name not in ("time", "global_step")},
+        **{name: value for name, value in final.items() if name not in NOT_TESTED},
         "staleness": trace.staleness(events) | ({"theory": 0.0} if updates else {}),
         "tasks": tasks,
         "versions": versions(),
@@ -100,15 +102,24 @@ def _length(stretch: tuple[float, float]) -> float:
 
 
 def _sent(folder: Path, stretches: list[tuple[float, float]]) -> float | None:
-    """Bytes that the private network carried in these periods; None without one."""
+    """Bytes that the private network carried in these periods; None without one.
+
+    The counter was read several times a second. Just before and after a period, checkpoints may
+    fill the network: so the speed within it counts, from its first to its last reading.
+    """
     import numpy as np  # late: the launcher starts its tasks first
 
     notes = results.Tail(folder / "network.jsonl").read()
     if not notes:
         return None
-    stretches = [each for each in stretches if any(each)]
-    times, counts = [[note[key] for note in notes] for key in ("time", "bytes")]
-    return float(np.diff(np.interp(stretches, times, counts)).sum())
+    times, counts = (np.array([note[key] for note in notes]) for key in ("time", "bytes"))
+    total = 0.0
+    for start, end in filter(any, stretches):
+        inside = np.flatnonzero((start <= times) & (times <= end))
+        at = times[inside[[0, -1]]] if len(inside) > 2 else np.array([start, end])
+        whole, known = end - start, at[1] - at[0]
+        total += np.diff(np.interp(at, times, counts))[0] * (whole / known if known else 0)
+    return float(total)
 
 
 def versions() -> dict[str, str]:

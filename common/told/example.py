@@ -26,6 +26,9 @@ def chosen_script(folder: Path, flags, defaults: dict) -> Path:
     if getattr(flags, "threads", None):
         words.append("threads")
     scripts = [path for word in words if (path := folder / f"{word}.py").is_file()]
+    if len(scripts) > 1:
+        names = " and ".join(path.name for path in scripts)
+        fail(f"{names} cannot both run: give only one of the flags that choose them")
     return scripts[0] if scripts else main_script(folder)
 
 

@@ -46,7 +46,10 @@ class Chief:
 
     def write(self, session: tf.Session) -> None:
         """After the last update: evaluates on the whole test set, saves, writes parameters.npz."""
-        found, flags = self._evaluation.measure(session), self._task.flags
+        evaluation, flags = self._evaluation, self._task.flags
+        if evaluation.sample < evaluation.whole:  # to compare with those before
+            evaluation.measure(session, evaluation.sample)
+        found = evaluation.measure(session)
         if not math.isfinite(found["test_loss"]):
             faults.diverged(self._task, "the loss on the test set")
         self._saving.save(session)

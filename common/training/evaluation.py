@@ -66,7 +66,12 @@ class Schedule:
 
 
 class Evaluation(tf.train.SessionRunHook):
-    """Evaluates on a sample of the test set during training, and on the whole set at the end."""
+    """Evaluates on a sample of the test set during training, and on the whole set at the end.
+
+    Attributes:
+        sample: how many examples are enough during training.
+        whole: how many there are.
+    """
 
     @scope("evaluation")
     def __init__(
@@ -83,6 +88,7 @@ class Evaluation(tf.train.SessionRunHook):
         session when the metric reaches its target. `count`: the global step that hooks read."""
         self._task, self._test, self._reached = task, test, reached
         x, labels = test
+        self.whole = len(labels)
         with tf.device(task.device):
             self._x = tf.placeholder(x.dtype, [None, *x.shape[1:]])
             self._labels = tf.placeholder(labels.dtype, [None, *labels.shape[1:]])
@@ -101,6 +107,7 @@ class Evaluation(tf.train.SessionRunHook):
                 '"target": None and "target_accuracy": None into DEFAULTS, and use --target'
             )
         self._schedule, self._count = Schedule(task.flags), count
+        self.sample = getattr(task.flags, "evaluate_on", SAMPLE)
 
     def before_run(self, run_context):
         return tf.train.SessionRunArgs(self._count)
@@ -109,7 +116,7 @@ class Evaluation(tf.train.SessionRunHook):
         if not self._schedule.is_due(run_values.results):
             return
         began = time.time()
-        found = self.measure(run_context.session, getattr(self._task.flags, "evaluate_on", SAMPLE))
+        found = self.measure(run_context.session, self.sample)
         self._schedule.note(found["global_step"], time.time() - began)
         if found["global_step"] and self._has_reached(found):
             found = self.measure(run_context.session)  # confirm it on the whole test set
@@ -125,7 +132,8 @@ class Evaluation(tf.train.SessionRunHook):
         return value <= target if self._measures[self._metric].lower else value >= target
 
     def measure(self, session: tf.Session, sample: int | None = None) -> dict:
-        """Returns `global_step` and each measure; appends them to `evaluations.jsonl`."""
+        """Returns `global_step`, each measure and the number of examples; appends them to
+        `evaluations.jsonl`."""
         x, labels = self._test
         stride = max(1, math.ceil(len(labels) / sample)) if sample else 1
         x, labels = x[::stride], labels[::stride]
@@ -139,6 +147,7 @@ class Evaluation(tf.train.SessionRunHook):
                 found[name] += float(value) / len(labels)
         for name, each in self._measures.items():
             found[name] = _of_mean(each, found[name])
+        found["examples"] = len(labels)
         events.note_evaluation(self._task.flags.results, found)
         return found
 
