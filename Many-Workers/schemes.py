@@ -74,6 +74,29 @@ class DCASGD(HogWild):
         return w - self.eta * (g + self.flags.dc_lambda * g * g * (w - pulled))
 
 
+class SparseEmbeddings(HogWild):
+    """push g(w), 0 but for the rows of a batch;  G <- G + g g,  w~ <- w~ - eta g / sqrt(G);
+    with --optimizer sgd, w~ <- w~ - eta g
+
+    What Niu et al. 2011 made HogWild! for. G starts at 0.1, as in TensorFlow. A row that no batch
+    names does not change, nor does its G. Not simulated: the problems of this folder are dense."""
+
+    defaults = {"learning_rate": 0.1, "optimizer": "adagrad"}
+
+    def __init__(self, flags, gradient, w):
+        super().__init__(flags, gradient, w)
+        self.G = np.full_like(w, 0.1)
+
+    def update(self, w, g, s, pulled):
+        if self.flags.optimizer == "sgd":
+            return super().update(w, g, s, pulled)
+        self.G = self.G + g * g
+        return w - self.eta * g / np.sqrt(self.G)
+
+    def state(self):
+        return {} if self.flags.optimizer == "sgd" else {"Adagrad": self.G}
+
+
 class AGN(HogWild):
     """T times w <- w - eta g_t;  push the mean a = (1/T) sum g_t;  w~ <- w~ - eta a
 

@@ -35,6 +35,7 @@ FOLDERS = {
     "Non-Distributed-Setup": Folder("HogWild", None, 0, workers=1),
     "Distributed-Setup": Folder("HogWild", "Non-Distributed-Setup/train.py", 15, workers=1),
     "HogWild": Folder("HogWild", "Distributed-Setup", 2, workers=3),
+    "Sparse-Embeddings": Folder(None, "HogWild", 50),
     "AGN": Folder("AGN", "HogWild", 13, workers=3),
     "DOWNPOUR-Easy": Folder("DOWNPOUR-Easy", "AGN", 4, workers=3),
     "DOWNPOUR": Folder("DOWNPOUR", "DOWNPOUR-Easy", 10, workers=3),
