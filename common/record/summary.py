@@ -105,7 +105,8 @@ def _sent(folder: Path, stretches: list[tuple[float, float]]) -> float | None:
     """Bytes that the private network carried in these periods; None without one.
 
     The counter was read several times a second. Just before and after a period, checkpoints may
-    fill the network: so the speed within it counts, from its first to its last reading.
+    fill the network: so the speed within it counts, from its first to its last reading. But it has
+    carried no more than was counted from the reading before it to the one after it.
     """
     import numpy as np  # late: the launcher starts its tasks first
 
@@ -118,7 +119,10 @@ def _sent(folder: Path, stretches: list[tuple[float, float]]) -> float | None:
         inside = np.flatnonzero((start <= times) & (times <= end))
         at = times[inside[[0, -1]]] if len(inside) > 2 else np.array([start, end])
         whole, known = end - start, at[1] - at[0]
-        total += np.diff(np.interp(at, times, counts))[0] * (whole / known if known else 0)
+        sent = np.diff(np.interp(at, times, counts))[0] * (whole / known if known else 0)
+        around = np.searchsorted(times, start, "right") - 1, np.searchsorted(times, end)
+        first, last = np.clip(around, 0, len(times) - 1)
+        total += min(sent, counts[last] - counts[first])
     return float(total)
 
 
