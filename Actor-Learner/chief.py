@@ -17,8 +17,9 @@ the last 100 episodes reaches --target_return first.
 import math
 
 from common import cluster, fail, gates, models  # import first: quiet start-up
-from common.graph import clock
+from common.graph import aborts, clock
 from common.record import faults
+from common.record.words import ABORTED
 from common.training import checkpoints
 from common.training.events import Events, finish
 import tensorflow.compat.v1 as tf
@@ -92,6 +93,20 @@ update |= {"count": count, "counted": counted, "mean": recent_mean}
 update |= {"summary": tf.summary.merge_all()}
 so_far = [global_step, tf.reduce_mean(recent)]
 close = queue.close(cancel_pending_enqueues=True)
+patience = tf.RunOptions(timeout_in_ms=int(1000 * flags.timeout))
+
+
+def take(step_context):
+    """One update: takes a batch, or waits for one. None if TensorFlow aborted the call by mistake,
+    which happens about once in 40,000 calls; the session goes on."""
+    try:
+        return step_context.run_with_hooks(update, options=patience)
+    except (tf.errors.AbortedError, tf.errors.CancelledError) as error:
+        if not aborts.is_abort(error):
+            raise
+        print(ABORTED, flush=True)
+
+
 ready = gates.Gate("ready", task.device)
 left = {f"worker {k}": gates.Gate(f"left-{k}", task.device) for k in range(flags.workers)}
 
@@ -100,7 +115,6 @@ left = {f"worker {k}": gates.Gate(f"left-{k}", task.device) for k in range(flags
 # TensorBoard. When the gate opens, the actors may pull.
 events = [Events(flags, k, every=1) for k in range(flags.workers)]
 tensorboard = tf.summary.FileWriter(f"{flags.results}/tensorboard/chief-0")
-patience = tf.RunOptions(timeout_in_ms=int(1000 * flags.timeout))
 saver = checkpoints.saver(flags.checkpoint_dir)
 with tf.train.MonitoredTrainingSession(
     server.target, checkpoint_dir=flags.checkpoint_dir, save_checkpoint_secs=None,
@@ -114,9 +128,12 @@ with tf.train.MonitoredTrainingSession(
     # 7. The loop. `not >=` is also true while the mean is NaN, before there are 100 episodes.
     while made < flags.steps and not mean >= flags.target_return:
         try:
-            found = sess.run(update, options=patience)  # one update: take a batch, or wait for one
+            found = sess.run_step_fn(take)
         except tf.errors.DeadlineExceededError:
             fail(f"no worker sent a batch within {flags.timeout:g} s: start one, or see its log")
+        if found is None:
+            made, mean = sess.run(so_far)  # whether the update was made; its batch is gone
+            continue
         if not math.isfinite(found["loss"]):
             faults.diverged(task, "the loss of the learner")
         made, mean = int(found["count"]), float(found["mean"])
@@ -134,7 +151,7 @@ with tf.train.MonitoredTrainingSession(
 
 # 8. The end. The last checkpoint is saved. The learner tests the greedy policy on 100 new episodes,
 # then closes the queue. All actors exit, even those blocked in a put; the learner exits last.
-with tf.Session(server.target, config=task.config) as sess:
+with aborts.Connection(server.target, config=task.config) as sess:
     arrays = sess.run({variable.op.name: variable for variable in [*policy, *baseline]})
     reached = cartpole.greedy_return(list(arrays.values())[: len(policy)], 100, flags.seed)
     share = reached / cartpole.LONGEST

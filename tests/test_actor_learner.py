@@ -321,6 +321,47 @@ def test_killed_tasks_come_back(start):
     assert first > 60  # it continued from a recent checkpoint
 
 
+# Every seventh update of the learner is aborted before it is made, every eleventh afterwards.
+ABORT = """
+calls, run = [], tf.Session.run
+TEXT = "The same RunGraph (Worker) request was received twice. step_id: 3"
+
+
+def aborting(session, fetches, *args, **more):
+    if "summary" not in str(fetches):
+        return run(session, fetches, *args, **more)
+    calls.append(None)
+    if len(calls) % 7 == 3:
+        raise tf.errors.AbortedError(None, None, TEXT)
+    found = run(session, fetches, *args, **more)
+    if len(calls) % 11 == 5:
+        print("made", int(found["caller"]["count"]), flush=True)
+        raise tf.errors.CancelledError(None, None, f"[_Derived_]{TEXT}")
+    return found
+
+
+tf.Session.run = aborting
+
+# 6. """
+
+
+def test_the_learner_goes_on_after_aborted_calls(run, tmp_path):
+    """No update is lost or made twice, although the learner is not told of those aborted late."""
+    chief = (FOLDER / "chief.py").read_text()
+    assert chief.count("\n# 6. ") == 1
+    root = copy_example(
+        "Actor-Learner", tmp_path / "mine", chief=chief.replace("\n# 6. ", ABORT, 1)
+    )
+    finished = run("Actor-Learner", "--steps", 100, "--episodes", 1, "--target_return", 500,
+                   root=root)  # fmt: skip
+    assert finished.summary["global_step"] == 100
+    assert "lost" not in finished.output and "restarted" not in finished.output
+    log = (finished.results / "logs" / "chief-0.log").read_text()
+    untold = [int(count) for count in re.findall(r"^made (\d+)$", log, re.M)]
+    told = [event["global_step"] for k in (0, 1) for event in finished.events(k)]
+    assert untold and sorted(told + untold) == list(range(1, 101))
+
+
 @pytest.mark.slow("a run until it has learnt")
 def test_it_learns(default_run):
     """The run stops once the mean return of the last 100 episodes reaches 195."""
