@@ -57,6 +57,8 @@ IF_NAMED = {
                            "one per worker (default: learning_rate / workers)"),
     "target": Flag(to.number(float, "a number"), None, "T",
                    "stop when the test metric, which is not an accuracy, reaches T"),
+    "patience": Flag(to.COUNT, None, "N",
+                     "stop after N evaluations in a row without a better one; keep the best"),
     "evaluate_every": Flag(to.COUNT, None, "N",
                            "updates between evaluations; none: about 50 in a run"),
     "evaluate_on": Flag(to.COUNT, 1000, "N", "test examples; at the end, all"),

@@ -80,6 +80,7 @@ def training(
     hooks: Sequence[tf.train.SessionRunHook] = (),
     evaluate: Callable[..., dict[str, tf.Tensor | Metric]] | None = None,
     test: tuple[np.ndarray, np.ndarray] | None = None,
+    validation: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Iterator[Session]:
     """Opens a monitored session for the training loop; on exit, writes the run's results.
 
@@ -100,11 +101,14 @@ def training(
             -> [batch], including `loss`, or a `Metric`. The first one, or `accuracy`, is the
             run's metric. Default: those of `--model`.
         test: x and labels of the test set. Default: that of `--data`.
+        validation: the same of a validation set: then the evaluations during training use it, and
+            only the last one uses the test set.
 
     Yields:
-        The session. It stops when `global_step` reaches `--steps`, when the test accuracy reaches
-        `--target_accuracy` (another metric: `--target`), or when a hook of any worker requests it:
-        then all workers stop.
+        The session. It stops when `global_step` reaches `--steps`, when the metric reaches
+        `--target_accuracy` (if it is not the accuracy, `--target`), when it has not become better
+        in `--patience` evaluations, or when a hook of any worker requests it: then all workers
+        stop. With `--patience`, `parameters.npz` will hold the best parameters.
 
     Raises:
         ValueError: if a step does not do what the script says (see `checks.check`).
@@ -135,7 +139,7 @@ def training(
                             [rounds.close] if rounds else [])  # fmt: skip
     chief = None
     if task.is_chief:
-        chief = Chief(task, params, tables, evaluate, test, together, count)
+        chief = Chief(task, params, tables, evaluate, test, validation, together, count)
     creator = SessionCreator(task, server, chief.saver if chief else None)
     notes = Notes(steps, creator)
     inner = [tf.train.StopAtStepHook(last_step=flags.steps), notes, *_summaries(task)]

@@ -193,6 +193,7 @@ CHANGED = {  # other defaults of known flags
     "evaluate_on": 50,
     "checkpoint_every": 10,
     "keep_checkpoints": 5,
+    "patience": 3,
 }
 
 

@@ -573,7 +573,7 @@ def test_writing_a_parameter_there_is_an_update(how):
 )
 def test_evaluate_must_return_a_value_for_each_example(measures, words):
     given = {
-        f"test_{name}": evaluation.Metric(tf.placeholder(tf.float32, shape))
+        name: evaluation.Metric(tf.placeholder(tf.float32, shape))
         for name, shape in measures.items()
     }
     with pytest.raises(ValueError) as refused:

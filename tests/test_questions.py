@@ -27,7 +27,7 @@ def recipes(heading: str) -> list[str]:
 @pytest.mark.parametrize("dropout", [False, True])
 def test_a_keras_model_trains_until_a_hook_stops_it(run, tmp_path, dropout):
     model, with_dropout = recipes("Can I use a Keras model?")
-    (hook,) = recipes("How do I stop a run early?")
+    *_, hook = recipes("How do I stop a run early?")
     imported, setter, scheme = re.split(r"\n\n(?:# in step 5.*\n)?", model)
     evaluate = EVALUATE.format(others="net.non_trainable_variables" if dropout else "[]")
     if dropout:

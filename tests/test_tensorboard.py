@@ -138,7 +138,7 @@ def test_evaluations_are_evenly_spaced(monkeypatch, dear, link_mbit, points, sha
     evaluation takes `dear` seconds."""
     now, found = [0.0], []
 
-    def measure(session, sample):
+    def measure(session, sample=None):
         now[0] += dear
         found.append(step)
         return {"global_step": step, "test_accuracy": 0.5}
@@ -147,8 +147,8 @@ def test_evaluations_are_evenly_spaced(monkeypatch, dear, link_mbit, points, sha
     hook = object.__new__(evaluation.Evaluation)  # without a graph
     flags = Namespace(steps=400, workers=2, link_mbit=link_mbit, target_accuracy=None)
     hook._task = Namespace(flags=flags)
-    hook._schedule, hook.measure = evaluation.Schedule(flags), measure
-    hook.sample = evaluation.SAMPLE
+    hook._schedule, hook._measure = evaluation.Schedule(flags), measure
+    hook._sample, hook._best = evaluation.SAMPLE, None
     for step in range(4, 401, 4):
         now[0] += 0.01
         hook.after_run(Namespace(session=None), Namespace(results=step))

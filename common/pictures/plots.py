@@ -107,13 +107,19 @@ def frame(axes, events: list[list[dict]]) -> None:
 
 def tested(axes, events: list[list[dict]], evaluations: list[dict], time: bool = True) -> None:
     """Draws the test accuracy of the global parameters, or another metric, over updates: the
-    evaluations on as many examples as the first one, since others are not comparable."""
-    size = evaluations[0].get("examples")
-    evaluations = [e for e in evaluations if e.get("examples") == size]
+    evaluations on as many examples as the first one, since others are not comparable. With
+    `--patience`, a ring is around the best one."""
+    size, best = evaluations[0].get("examples"), evaluations[-1].get("best_step")
+    key, name = metric.key(evaluations[0]), metric.name(evaluations[0])
+    evaluations = [e for e in evaluations if e.get("examples") == size and key in e]
     x = [e["global_step"] for e in evaluations]
-    key, name = metric.key(evaluations[-1]), metric.name(evaluations[-1])
-    percent = key == metric.ACCURACY
-    _curve(axes, x, [(100 if percent else 1) * e[key] for e in evaluations], color=palette.INK)
+    percent = key in metric.ACCURACIES
+    y = [(100 if percent else 1) * e[key] for e in evaluations]
+    _curve(axes, x, y, color=palette.INK)
+    if best in x:
+        at = x.index(best)
+        axes.plot(best, y[at], "o", markersize=9, markerfacecolor="none", color=palette.INK)
+        axes.annotate("kept", (best, y[at]), (0, 9), textcoords="offset points", ha="center")
     last = max([*x, *(mine[-1]["global_step"] for mine in events if mine), 1])
     axes.set(
         title="Does it generalise?",

@@ -1,4 +1,5 @@
-"""The metric of a run: what says how well its parameters do on the test set.
+"""The metric of a run: what says how well its parameters do on the test set, or, in evaluations
+during training, on the validation set.
 
 Whoever shows it reads it from the results: it is `test_accuracy` if there is one, otherwise the
 first of the test's measures.
@@ -6,13 +7,13 @@ first of the test's measures.
 
 from collections.abc import Mapping
 
-ACCURACY = "test_accuracy"
+ACCURACIES = ("test_accuracy", "validation_accuracy")
 
 
 def key(found: Mapping) -> str | None:
     """The metric's key in an evaluation or a summary; None if there was no test."""
-    tests = [name for name in found if name.startswith("test_")]
-    return ACCURACY if ACCURACY in tests else next(iter(tests), None)
+    tests = [name for name in found if name.startswith(("test_", "validation_"))]
+    return next((name for name in ACCURACIES if name in tests), next(iter(tests), None))
 
 
 def name(found: Mapping) -> str:
@@ -25,9 +26,12 @@ def value(found: Mapping, digits: int = 2) -> str:
     metric = key(found)
     if metric is None:
         return ""
-    return f"{found[metric]:.{digits}%}" if metric == ACCURACY else f"{found[metric]:.4g}"
+    return f"{found[metric]:.{digits}%}" if metric in ACCURACIES else f"{found[metric]:.4g}"
 
 
 def text(found: Mapping) -> str:
-    """`test accuracy 97.50%`, `test RMSE 0.5123`; empty if there was no test."""
-    return f"{name(found)} {value(found)}".strip()
+    """`test accuracy 97.50%`, `test RMSE 0.5123`; with `--patience`, which update's parameters have
+    it; empty if there was no test."""
+    best = found.get("best_step")
+    of = "" if best is None else f" with the best parameters, of update {best}"
+    return f"{name(found)} {value(found)}{of}".strip()

@@ -28,32 +28,33 @@ class Chief:
         tables: Sequence,
         evaluate: Callable[..., dict[str, tf.Tensor]] | None,
         test: tuple[np.ndarray, np.ndarray] | None,
+        validation: tuple[np.ndarray, np.ndarray] | None,
         together: StartAndStop,
         count: tf.Tensor,
     ):
-        """`tables`, `evaluate`, `test`: as in `session.training`. `together` stops all workers when
-        the metric reaches its target; `count` is the global step that hooks read."""
-        self._task = task
-        self._params = [*params, *copies.blocks_of(*tables)]
+        """`tables`, `evaluate`, `test`, `validation`: as in `session.training`. `together` stops
+        all workers when an evaluation says so; `count` is the global step that hooks read."""
+        self._task, self._params, self._blocks = task, list(params), copies.blocks_of(*tables)
         flags = task.flags
         self.saver = checkpoints.saver(flags.checkpoint_dir, getattr(flags, "keep_checkpoints", 2))
         every = getattr(flags, "checkpoint_every", None)
         self._saving = checkpoints.Checkpoints(flags.checkpoint_dir, self.saver, every, count)
         evaluate = evaluate or functools.partial(models.evaluate, task.flags.model)
         test = test or data.load(task.flags, "test")
-        self._evaluation = Evaluation(task, params, tables, evaluate, test, together.stop, count)
+        self._evaluation = Evaluation(
+            task, params, tables, evaluate, test, validation, together.stop, count
+        )
         self.hooks = [self._saving, self._evaluation]
 
     def write(self, session: tf.Session) -> None:
-        """After the last update: evaluates on the whole test set, saves, writes parameters.npz."""
-        evaluation, flags = self._evaluation, self._task.flags
-        if evaluation.sample < evaluation.whole:  # to compare with those before
-            evaluation.measure(session, evaluation.sample)
-        found = evaluation.measure(session)
+        """After the last update: evaluates on the test set, saves, writes parameters.npz."""
+        flags = self._task.flags
+        found = self._evaluation.last(session)
         if not math.isfinite(found["test_loss"]):
             faults.diverged(self._task, "the loss on the test set")
         self._saving.save(session)
-        arrays = _whole(self._params, session.run(list(self._params)))
+        values = session.run([*self._evaluation.params, *self._blocks])
+        arrays = _whole([*self._params, *self._blocks], values)
         results.write(Path(flags.results, "parameters.npz"), lambda file: np.savez(file, **arrays))
         print(f"{metric.text(found)} after {found['global_step']} updates; "
               f"results in {flags.results}", flush=True)  # fmt: skip

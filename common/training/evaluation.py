@@ -1,8 +1,9 @@
-"""The chief evaluates the global parameters on the test set."""
+"""The chief evaluates the global parameters on the test set, or on a validation set."""
 
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from common import copies, data, fail
 from common.graph.scope import scope
 from common.record import metric
 from common.training import events
+from common.training.best import Best
 
 POINTS = 50  # about this many evaluations in a run; more in a long one
 SAMPLE = 1000  # examples
@@ -66,11 +68,10 @@ class Schedule:
 
 
 class Evaluation(tf.train.SessionRunHook):
-    """Evaluates on a sample of the test set during training, and on the whole set at the end.
+    """Evaluates on a sample during training, and on the whole test set at the end.
 
-    Attributes:
-        sample: how many examples are enough during training.
-        whole: how many there are.
+    During training, that is the validation set, if there is one, otherwise the test set. Each
+    evaluation pulls the parameters once, so all its examples see those of one moment.
     """
 
     @scope("evaluation")
@@ -81,33 +82,43 @@ class Evaluation(tf.train.SessionRunHook):
         tables: Sequence,
         evaluate: Callable[..., dict[str, tf.Tensor | Metric]],
         test: tuple[np.ndarray, np.ndarray],
+        validation: tuple[np.ndarray, np.ndarray] | None,
         reached: Callable[[tf.Session], None],
         count: tf.Tensor,
     ):
-        """`tables`, `evaluate` and `test` are as in `session.training`. Calls `reached` with the
-        session when the metric reaches its target. `count`: the global step that hooks read."""
-        self._task, self._test, self._reached = task, test, reached
+        """`tables`, `evaluate`, `test` and `validation` are as in `session.training`. Calls
+        `reached` with the session when it is time to stop. `count`: the global step that hooks
+        read."""
+        self._task, self._test, self._validation = task, test, validation
+        self._reached, self._count = reached, count
         x, labels = test
-        self.whole = len(labels)
+        keeps = getattr(task.flags, "patience", None) is not None
+        pulled = [*params, *(_others(params, tables, validation) if keeps else [])]
         with tf.device(task.device):
             self._x = tf.placeholder(x.dtype, [None, *x.shape[1:]])
             self._labels = tf.placeholder(labels.dtype, [None, *labels.shape[1:]])
-            pull = copies.pull(params, tf.train.get_global_step())
-            self._global_step = pull.count
-            measured = evaluate([*pull.w, *tables], data.scaled(self._x), self._labels)
-            self._measures = {f"test_{name}": each if isinstance(each, Metric) else Metric(each)
+            pull = copies.pull(pulled, tf.train.get_global_step())
+            here = copies.local(pulled)
+            take = [copy.assign(value) for copy, value in zip(here, pull.w, strict=True)]
+            self._take = [pull.count, *[each.op for each in take]]
+            self.params = here[: len(params)]
+            w = [copy.read_value() for copy in self.params]
+            measured = evaluate([*w, *tables], data.scaled(self._x), self._labels)
+            self._measures = {name: each if isinstance(each, Metric) else Metric(each)
                               for name, each in measured.items()}  # fmt: skip
             _check(self._measures)
             self._sums = {name: tf.reduce_sum(tf.cast(each.values, tf.float32))
                           for name, each in self._measures.items()}  # fmt: skip
-        self._metric = metric.key(self._measures)
-        if self._metric != metric.ACCURACY and task.flags.target_accuracy is not None:
+        found = {f"test_{name}": None for name in self._measures}
+        self._metric = metric.key(found).removeprefix("test_")
+        if self._metric != "accuracy" and task.flags.target_accuracy is not None:
             fail(
-                f"--target_accuracy: the metric is the {metric.name(self._measures)}: write "
+                f"--target_accuracy: the metric is the {metric.name(found)}: write "
                 '"target": None and "target_accuracy": None into DEFAULTS, and use --target'
             )
-        self._schedule, self._count = Schedule(task.flags), count
-        self.sample = getattr(task.flags, "evaluate_on", SAMPLE)
+        self._schedule = Schedule(task.flags)
+        self._sample = getattr(task.flags, "evaluate_on", SAMPLE)
+        self._best = Best(task.flags, pulled, here) if keeps else None
 
     def before_run(self, run_context):
         return tf.train.SessionRunArgs(self._count)
@@ -115,41 +126,103 @@ class Evaluation(tf.train.SessionRunHook):
     def after_run(self, run_context, run_values):
         if not self._schedule.is_due(run_values.results):
             return
-        began = time.time()
-        found = self.measure(run_context.session, self.sample)
-        self._schedule.note(found["global_step"], time.time() - began)
-        if found["global_step"] and self._has_reached(found):
-            found = self.measure(run_context.session)  # confirm it on the whole test set
-            if self._has_reached(found):
-                self._reached(run_context.session)
-                run_context.request_stop()
+        began, session = time.time(), run_context.session
+        found = self._measure(session, self._sample)
+        count = found["global_step"]
+        self._schedule.note(count, time.time() - began)
+        over = self._best and self._best.is_over(session, count, *self._metric_of(found))
+        if over:
+            print(f"> [{self._task.name}] update {count}: no better {metric.name(found)} for "
+                  f"{self._task.flags.patience} evaluations, so the run ends",
+                  flush=True)  # fmt: skip
+        elif count and self._has_reached(found):  # confirm it on all examples
+            over = self._has_reached(self._measure(session))
+        if over:
+            self._reached(session)
+            run_context.request_stop()
+
+    def last(self, session: tf.Session) -> dict:
+        """Evaluates the final parameters on the sample, if that is not the whole test set, and then
+        on the test set; with `--patience`, the best ones. `params` hold these then. Returns what
+        the last line of `evaluations.jsonl` says."""
+        made = None
+        if self._validation or self._best or self._sample < len(self._test[1]):
+            made = self._measure(session, self._sample)  # to compare with those before
+        best = None
+        if self._best:
+            self._best.look(session, made["global_step"], *self._metric_of(made))
+            best = self._best.restore(session)
+        if best is None:
+            return self._measure(session, during=False)
+        more = {"best_step": best}
+        return self._measure(session, during=False, count=made["global_step"], more=more)
+
+    def _metric_of(self, found: dict) -> tuple[float, bool]:
+        """The value of the metric, and whether less is better."""
+        return found[metric.key(found)], self._measures[self._metric].lower
 
     def _has_reached(self, found: dict) -> bool:
         target = _target(self._task.flags)
         if target is None:
             return False
-        value = found[self._metric]
-        return value <= target if self._measures[self._metric].lower else value >= target
+        value, lower = self._metric_of(found)
+        return value <= target if lower else value >= target
 
-    def measure(self, session: tf.Session, sample: int | None = None) -> dict:
-        """Returns `global_step`, each measure and the number of examples; appends them to
-        `evaluations.jsonl`."""
-        x, labels = self._test
+    def _measure(
+        self,
+        session: tf.Session,
+        sample: int | None = None,
+        during: bool = True,
+        count: int | None = None,
+        more: Mapping = MappingProxyType({}),
+    ) -> dict:
+        """Returns `global_step`, each measure, the number of examples and `more`; appends them to
+        `evaluations.jsonl`.
+
+        Args:
+            session: a session.
+            sample: about how many examples; default: all.
+            during: during training, so on the validation set if there is one.
+            count: do not pull, since `params` hold what to evaluate; this many updates were made.
+            more: what else to note.
+        """
+        kind = "validation" if during and self._validation else "test"
+        x, labels = self._validation if kind == "validation" else self._test
         stride = max(1, math.ceil(len(labels) / sample)) if sample else 1
         x, labels = x[::stride], labels[::stride]
-        found = dict.fromkeys(self._sums, 0.0)
+        if count is None:
+            count = int(session.run(self._take)[0])
+        means = dict.fromkeys(self._sums, 0.0)
         for i in range(0, len(labels), 1000):
             part = slice(i, i + 1000)
             feed = {self._x: x[part], self._labels: labels[part]}
-            values, step = session.run([self._sums, self._global_step], feed)
-            found.setdefault("global_step", int(step))
-            for name, value in values.items():
-                found[name] += float(value) / len(labels)
-        for name, each in self._measures.items():
-            found[name] = _of_mean(each, found[name])
-        found["examples"] = len(labels)
+            for name, value in session.run(self._sums, feed).items():
+                means[name] += float(value) / len(labels)
+        found = {f"{kind}_{name}": _of_mean(each, means[name])
+                 for name, each in self._measures.items()}  # fmt: skip
+        found |= {"global_step": count, "examples": len(labels), **more}
         events.note_evaluation(self._task.flags.results, found)
         return found
+
+
+def _others(params: Sequence, tables: Sequence, validation) -> list[tf.Variable]:
+    """The other global variables, such as an optimizer's slots, which a checkpoint needs, too.
+
+    Raises:
+        ValueError: if the best parameters cannot be chosen, or not be kept.
+    """
+    if validation is None:
+        raise ValueError(
+            "--patience needs session.training(..., validation=(x, labels)): parameters that are "
+            "the best ones on the test set look better there than they are"
+        )
+    if tables:
+        raise ValueError(
+            "--patience copies all parameters to the chief, but tables= may be too large for that: "
+            "write a hook that stops the run, and use checkpoint_every"
+        )
+    known = {id(each) for each in [*params, tf.train.get_global_step()]}
+    return [each for each in tf.global_variables() if id(each) not in known]
 
 
 def _of_mean(measure: Metric, mean: float) -> float:
@@ -167,12 +240,12 @@ def _target(flags) -> float | None:
 
 def _check(measures: Mapping[str, Metric]) -> None:
     """Raises ValueError unless `evaluate` has returned what it must, a number for each example."""
-    if "test_loss" not in measures:
+    if "loss" not in measures:
         raise ValueError("evaluate must also return loss")
     for name, (values, _, _) in measures.items():
         if values.shape.rank is not None and values.shape.rank != 1:
             raise ValueError(
-                f"evaluate returns {name.removeprefix('test_')} with the shape {values.shape}: "
+                f"evaluate returns {name} with the shape {values.shape}: "
                 "return a value for each example, [batch]; the session takes their mean over the "
                 "test set"
             )

@@ -62,11 +62,14 @@ class Events:
 
 
 def note_evaluation(folder: str, found: dict) -> None:
-    """Appends the global parameters' test results to `evaluations.jsonl`, and to TensorBoard."""
+    """Appends an evaluation of the global parameters, on the test set or a validation set, to
+    `evaluations.jsonl`, and to TensorBoard."""
     with results.append(Path(folder) / "evaluations.jsonl") as file:
         file.write(json.dumps({"time": time.time()} | found) + "\n")
-    scalars = {name: value for name, value in found.items() if name.startswith("test_")}
-    board.write(_open_writer(folder, "test"), scalars, found["global_step"])
+    for kind in ("test", "validation"):
+        scalars = {name: value for name, value in found.items() if name.startswith(f"{kind}_")}
+        if scalars:
+            board.write(_open_writer(folder, kind), scalars, found["global_step"])
 
 
 @functools.cache
