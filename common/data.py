@@ -154,7 +154,7 @@ def _started(dataset):
         first = tf.raw_ops.IteratorGetNextSync(iterator=source, **kind)
 
     @tf.function(input_signature=[tf.TensorSpec([], tf.int64)], autograph=False)
-    def following(_):
+    def following(number):
         return tf.raw_ops.IteratorGetNextSync(iterator=source, **kind)
 
     function = following.get_concrete_function()

@@ -76,7 +76,7 @@ def test_a_run_keeps_exactly_the_parameters_that_were_the_best(run, tmp_path, ex
             np.testing.assert_array_equal(file[name], saved[name])
             assert np.any(saved[f"{name}/Momentum"])
     assert saved["global_step"] == summary["best_step"]
-    said = f"with the best parameters, of update {summary['best_step']}; results in "
+    said = f" (of update {summary['best_step']:,}, the best); results in "
     assert said in finished.output.splitlines()[-1]
     assert "no better validation away for 4 evaluations, so the run ends" in finished.output
     # A run continues from there.
@@ -201,4 +201,4 @@ def test_the_picture_marks_what_was_kept():
     assert curve.get_ydata().tolist() == pytest.approx([70, 80, 90, 80, 70])
     assert (ring.get_xdata()[0], ring.get_ydata()[0]) == (2, pytest.approx(90))
     assert axes.get_ylabel() == "validation accuracy"
-    assert metric.text(last) == "test accuracy 80.00% with the best parameters, of update 2"
+    assert metric.text(last) == "test accuracy 80.00% (of update 2, the best)"

@@ -119,7 +119,10 @@ def tested(axes, events: list[list[dict]], evaluations: list[dict], time: bool =
     if best in x:
         at = x.index(best)
         axes.plot(best, y[at], "o", markersize=9, markerfacecolor="none", color=palette.INK)
-        axes.annotate("kept", (best, y[at]), (0, 9), textcoords="offset points", ha="center")
+        axes.annotate(
+            "kept", (best, y[at]), (0, 14), textcoords="offset points", ha="center",
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
+        )  # fmt: skip
     last = max([*x, *(mine[-1]["global_step"] for mine in events if mine), 1])
     axes.set(
         title="Does it generalise?",

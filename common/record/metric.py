@@ -33,5 +33,5 @@ def text(found: Mapping) -> str:
     """`test accuracy 97.50%`, `test RMSE 0.5123`; with `--patience`, which update's parameters have
     it; empty if there was no test."""
     best = found.get("best_step")
-    of = "" if best is None else f" with the best parameters, of update {best}"
+    of = "" if best is None else f" (of update {best:,}, the best)"
     return f"{name(found)} {value(found)}{of}".strip()
