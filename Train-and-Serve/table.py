@@ -101,9 +101,8 @@ def features(columns: dict[str, tf.Tensor], learnt: dict) -> tf.Tensor:
         mean, deviation = learnt["numbers"][name]
         gap = tf.math.is_nan(columns[name])
         value = (columns[name] - mean) / deviation
-        found.append(
-            tf.stack([tf.where(gap, tf.zeros_like(value), value), tf.cast(gap, "float")], 1)
-        )
+        value = tf.where(gap, tf.zeros_like(value), value)
+        found.append(tf.stack([value, tf.cast(gap, "float")], axis=1))
     for name in WORDS:
         words = tf.constant(learnt["words"][name], tf.string)
         found.append(tf.cast(tf.equal(columns[name][:, None], words[None, :]), "float"))

@@ -53,6 +53,7 @@ FOLDERS = {
     "Multiple-GPUs-Single-Machine": Folder("HogWild", "HogWild", 15),
     "Model-Parallelism": Folder(None, "Non-Distributed-Setup/train.py", 80),
     "Your-Own": Folder(None, "HogWild", 30),
+    "Train-and-Serve": Folder(None, "HogWild", 32),
     "One-Network-per-Device": Folder(None, "Non-Distributed-Setup/train.py", 62),
     "In-Graph-Replication": Folder(None, "Multiple-GPUs-Single-Machine/towers.py", 27),
     "CIFAR-10": Folder(None, "HogWild", 60),

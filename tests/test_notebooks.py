@@ -59,6 +59,7 @@ SHORTER = {
     "Synchronous-SGD-different-learning-rates": {"steps": 60, "seeds": 1},
     "Multiple-GPUs-Single-Machine": {"steps": 40},
     "Your-Own": {"steps": 100},
+    "Train-and-Serve": {"patience": 4, "long": 400},
     "Sharing-a-Model": {"asked": 5, "batches": 40},
     "Training-Sessions-and-Hooks": {"apart": 10},
     "CIFAR-10": {"steps": 100, "few": 6, "trainers": 1, "seeds": 1},
