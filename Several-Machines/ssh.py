@@ -87,7 +87,11 @@ class Hosts:
     def make(self, folder: Path, script: Path, options, arguments: list[str]) -> "Remote":
         """Checks all hosts; returns the run. Exits with a one-line error if one is not ready."""
         if folder.parent != ROOT:
-            fail(f"{folder} is not in {ROOT}: the hosts have only the examples there")
+            fail(
+                f"{folder} is not in {ROOT}, where the hosts look for it: copy {ROOT.name}/"
+                f"Several-Machines to {folder.parent}, copy that folder to the hosts, and start "
+                "Several-Machines/run.sh there"
+            )
         if options.link_mbit or options.network == "private":
             flag = "--link_mbit" if options.link_mbit else "--network private"
             fail(f"{flag}: a run on several hosts has no private network; leave it out")

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -13,7 +14,7 @@ from conftest import ROOT, environment
 from machine import seconds
 
 from common.record import trace
-from common.told import by_hand
+from common.told import by_hand, tf_config
 
 pytestmark = pytest.mark.slow("tests how runs start, not a scheme")
 
@@ -161,3 +162,15 @@ def test_three_hosts(hosts, tmp_path):
         for host, (job, index) in zip(hosts, TASKS)
     ]  # fmt: skip
     finish(tasks, tmp_path, [2222] * 3)
+
+
+def test_the_page_has_a_whole_tf_config():
+    """docs/OPERATIONS.md: JSON in quotation marks of the shell, as this collection reads it."""
+    page = (ROOT / "docs/OPERATIONS.md").read_text()
+    (text,) = re.findall(r"export TF_CONFIG='(.*?)'", page, re.S)
+    hosts, job, index = tf_config.parse(text, "worker", ("ps", "worker"))
+    assert (job, index) == ("worker", 1)
+    assert hosts == {
+        "ps": ["10.0.0.1:2222"],
+        "worker": ["10.0.0.2:2222", "10.0.0.3:2222"],
+    }

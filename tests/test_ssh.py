@@ -291,6 +291,23 @@ def test_versions_that_differ(monkeypatch):
     assert said(numpy="2.4.5") == f"{numpy} hosts"
 
 
+def test_a_project_of_ones_own(start, cluster, tmp_path):
+    """What docs/QUESTIONS.md says to copy runs on hosts that do not have the clone; the example has
+    another name. A folder without Several-Machines beside it is refused with what to do."""
+    copies = "cp -r HogWild common Several-Machines ../my-project"
+    assert copies in (ROOT / "docs/QUESTIONS.md").read_text()
+    copy = copied(tmp_path / "my-project")
+    (copy / "HogWild").rename(copy / "Mine")
+    where = tmp_path / "results"
+    process = start("--at", copy, "Mine", "--plain", "--steps", 30, "--results", where, root=copy)
+    finished = finish(process, where)
+    assert (finished.summary["scheme"], finished.summary["global_step"]) == ("Mine", 30)
+    process = start(copy / "Mine", "--plain", on="a")
+    output, _ = process.communicate(timeout=seconds(60))
+    assert process.returncode == 2
+    assert_one_sentence(output, f"copy {ROOT.name}/Several-Machines to {copy}, copy that folder to")
+
+
 def test_errors_of_the_other_side(start, cluster, tmp_path):
     """Other code than here; then, in a copy that is the same everywhere, an error and a sentence of
     a script."""
