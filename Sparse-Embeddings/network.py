@@ -66,10 +66,26 @@ def gradients(w: list, where: tf.Tensor, values: tf.Tensor) -> tuple[tf.Tensor, 
 
 
 def evaluate(w: list, ids: tf.Tensor, values: tf.Tensor) -> dict:
-    """What the test measures: the RMSE and the loss. `w`: the values of weights and bias, and the
-    table, of which only the rows that the examples name travel."""
+    """What the test measures: the RMSE, the loss, and the AUC. `w`: the values of weights and bias,
+    and the table, of which only the rows that the examples name travel."""
     *w, table = w
     rows = copies.rows(table, ids)
     pull = copies.pull([], tf.train.get_global_step(), rows=[rows])
-    squared = (predict(w, tf.gather(pull.w[0], rows.where)) - values) ** 2
-    return {"RMSE": session.Metric(squared, math.sqrt, lower=True), "loss": squared / 2}
+    predicted = predict(w, tf.gather(pull.w[0], rows.where))
+    squared = (predicted - values) ** 2
+    return {
+        "RMSE": session.Metric(squared, math.sqrt, lower=True),
+        "loss": squared / 2,
+        "AUC": auc(predicted, values),
+    }
+
+
+def auc(predicted: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """Numbers [batch] whose mean is the AUC of the batch: the probability that of two ratings, one
+    above the mean and one not, the first is predicted higher."""
+    liked = values > tf.reduce_mean(values)
+    higher = tf.cast(predicted[:, None] > predicted[None, :], tf.float32)
+    equal = tf.cast(tf.equal(predicted[:, None], predicted[None, :]), tf.float32)
+    pairs = tf.cast(liked[:, None] & ~liked[None, :], tf.float32)
+    won = tf.reduce_sum(pairs * (higher + equal / 2), axis=1)
+    return tf.math.divide_no_nan(won, tf.reduce_mean(tf.reduce_sum(pairs, axis=1)))

@@ -35,17 +35,20 @@ class Ratings(NamedTuple):
     ids: the rows of the user and of the item of each rating, int64 [ratings, 2].
     values: float32 [ratings].
     users, items: how many there are.
+    clean: planted ratings without their noise; None of others.
     """
 
     ids: np.ndarray
     values: np.ndarray
     users: int
     items: int
+    clean: np.ndarray | None = None
 
     def part(self, test: bool) -> "Ratings":
         """Every tenth rating, or the others."""
         chosen = (np.arange(len(self.values)) % 10 == 0) == test
-        return self._replace(ids=self.ids[chosen], values=self.values[chosen])
+        clean = None if self.clean is None else self.clean[chosen]
+        return self._replace(ids=self.ids[chosen], values=self.values[chosen], clean=clean)
 
 
 @functools.cache
@@ -78,9 +81,9 @@ def plant(users: int, items: int, ratings: int, zipf: float, seed: int) -> Ratin
     user = rng.integers(0, users, ratings)
     item = np.searchsorted(np.cumsum(often / often.sum())[:-1], rng.random(ratings))
     item = rng.permutation(items)[item]  # popular items are anywhere in the table
-    values = MEAN + a[user] + b[item] + np.einsum("nr,nr->n", p[user], q[item])
-    values += NOISE * rng.standard_normal(ratings)
-    return Ratings(np.stack([user, users + item], 1), values.astype("f"), users, items)
+    clean = MEAN + a[user] + b[item] + np.einsum("nr,nr->n", p[user], q[item])
+    values = clean + NOISE * rng.standard_normal(ratings)
+    return Ratings(np.stack([user, users + item], 1), values.astype("f"), users, items, clean)
 
 
 def _movielens(url: str | None) -> list[tuple[str, str, str]]:
@@ -140,18 +143,31 @@ def test(flags) -> tuple[np.ndarray, np.ndarray]:
     return part.ids, part.values
 
 
+class Score(NamedTuple):
+    """How well the test ratings are predicted.
+
+    Attributes:
+        rmse: less is better.
+        auc: the probability that of two ratings, one above the mean and one not, the first is
+            predicted higher.
+    """
+
+    rmse: float
+    auc: float
+
+
 class Controls(NamedTuple):
-    """The test RMSE of simpler predictions.
+    """The scores of simpler predictions, and of the best one.
 
     Attributes:
         mean: the mean of all training ratings.
         biases: the mean, and a number for each user and each item.
-        noise: what planted ratings cannot do without; None for others.
+        best: planted ratings without their noise; None for others.
     """
 
-    mean: float
-    biases: float
-    noise: float | None
+    mean: Score
+    biases: Score
+    best: Score | None
 
 
 def controls(flags, prior: float = 1.0, rounds: int = 20) -> Controls:
@@ -171,11 +187,14 @@ def controls(flags, prior: float = 1.0, rounds: int = 20) -> Controls:
             biases = np.where(count > 0, total / (count + prior), biases)
     predicted = mean + biases[left.ids].sum(1)
     return Controls(
-        mean=_rmse(left.values - mean),
-        biases=_rmse(left.values - predicted),
-        noise=NOISE if flags.data == "planted" else None,
+        mean=_score(np.full(len(predicted), mean), left.values),
+        biases=_score(predicted, left.values),
+        best=None if left.clean is None else _score(left.clean, left.values),
     )
 
 
-def _rmse(errors: np.ndarray) -> float:
-    return float(np.sqrt(np.square(errors).mean()))
+def _score(predicted: np.ndarray, values: np.ndarray) -> Score:
+    from sklearn.metrics import roc_auc_score  # takes a second, and no worker needs it
+
+    rmse = float(np.sqrt(np.square(values - predicted).mean()))
+    return Score(rmse, float(roc_auc_score(values > values.mean(), predicted)))

@@ -21,6 +21,7 @@ from conftest import ENDLESS, ROOT, copy_example, kill_and_see_it_back, wait_for
 from machine import seconds
 from replays import EXACT
 from schemes import SparseEmbeddings
+from sklearn.metrics import roc_auc_score
 
 from common.launch import prepare
 from common.training import checkpoints
@@ -252,7 +253,21 @@ def test_the_planted_ratings_are_what_their_formula_says(own):
     train, test = found.part(False), found.part(True)
     assert (len(train.values), len(test.values)) == (90_000, 10_000)
     control = own.ratings.controls(flags)
-    assert control.noise < control.biases < control.mean < deviation * 1.2
+    best, biases, mean = control.best, control.biases, control.mean
+    assert best.rmse == pytest.approx(0.3, rel=0.03)
+    assert best.rmse < biases.rmse < mean.rmse < deviation * 1.2
+    assert mean.auc == 0.5 < biases.auc < best.auc < 1
+
+
+def test_the_auc_is_that_of_scikit_learn(own):
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=200).astype("f")
+    predicted = np.round(values + rng.normal(size=200), 1).astype("f")  # some are equal
+    with tf.Graph().as_default(), tf.Session() as session:
+        found = session.run(own.network.auc(tf.constant(predicted), tf.constant(values)))
+        same = session.run(own.network.auc(tf.constant(predicted), tf.ones([200])))
+    assert found.mean() == pytest.approx(roc_auc_score(values > values.mean(), predicted), rel=1e-5)
+    assert same.tolist() == [0] * 200  # there are no pairs
 
 
 def test_a_csv_has_users_items_and_ratings(own, tmp_path):

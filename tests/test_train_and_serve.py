@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import importlib
 import io
 import json
 import subprocess
@@ -184,8 +185,10 @@ def test_a_run_continues_only_with_its_own_data(run, tmp_path):
 
 def test_the_pipeline_delivers_the_shard(monkeypatch):
     """Each worker gets its own lines of the training part, each once in an epoch, as features."""
-    import table
-
+    monkeypatch.delitem(sys.modules, "table", raising=False)  # Your-Own has one, too
+    monkeypatch.syspath_prepend(FOLDER)
+    table = importlib.import_module("table")
+    sys.modules.pop("table")
     flags = type("Flags", (), {"data": str(FOLDER / "flats.csv"), "batch_size": 400, "seed": 0,
                                "delay": None})  # fmt: skip
     train = [row for row, part in zip(ROWS, PART) if part > 1]
