@@ -12,8 +12,8 @@ from common import datasets
 
 
 def create(flags) -> keras.Model:
-    """The network, built; the device scope places its variables. Their first values depend only on
-    `--seed`."""
+    """The network, built, since `stateless_call` needs that; the device scope places its variables.
+    `--seed` decides their first values."""
     keras.utils.set_random_seed(flags.seed)
     example, classes, _ = datasets.describe(flags)
     net = keras.Sequential(
@@ -85,13 +85,18 @@ def _others(net: keras.Model, s: list) -> list:
     The others are the states of random generators, from which Keras computes what a layer drops.
     With the variables in their place, every step would drop the same units.
     """
-    found = [
-        tf.cast(tf.random.uniform(v.shape, maxval=2**31 - 1, dtype=tf.int64), v.dtype)
-        for v in net.non_trainable_variables
-    ]
-    for i, value in zip(_places(net), s, strict=True):
-        found[i] = value
-    return found
+
+    def fresh(shape, dtype):
+        # seed=0: each operation of each process begins elsewhere. tf.random.uniform would take the
+        # graph's seed, which set_random_seed has set: then all workers would drop the same units.
+        shape = tf.constant(shape.as_list(), tf.int32)
+        low, high = tf.constant(0, tf.int64), tf.constant(2**31 - 1, tf.int64)
+        drawn = tf.raw_ops.RandomUniformInt(shape=shape, minval=low, maxval=high, seed=0, seed2=0)
+        return tf.cast(drawn, dtype)
+
+    known = dict(zip(_places(net), s, strict=True))
+    variables = [v.value for v in net.non_trainable_variables]
+    return [known[i] if i in known else fresh(v.shape, v.dtype) for i, v in enumerate(variables)]
 
 
 def _dense(g):
