@@ -42,6 +42,7 @@ SHORTER = {
         "crowded": 3,
     },
     "Sparse-Embeddings": {"steps": 1000, "short": 200, "whole": 6, "threaded": 300},
+    "Keras-Model": {"steps": 200},
     "AGN": {"batches": 480, "hidden": 500, "seeds": 1},
     "DC-ASGD": {"steps": 400, "workers": 2, "real_steps": 80},
     "SAGN": {"batches": 400, "window": 10, "hidden": 500, "seeds": 1},
