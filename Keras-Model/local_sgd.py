@@ -25,16 +25,10 @@ import network  # in this folder
 
 # Flags and their defaults (--help lists them all). --steps: updates, one per round.
 DEFAULTS = {
-    "workers": 2,
-    "ps": 1,
-    "steps": 600,
-    "window": 10,
-    "learning_rate": 0.1,
-    "model": "keras_net",  # network.py
-    "bn_momentum": 0.9,
-    "dropout": 0.2,
+    "workers": 2, "ps": 1, "steps": 600, "window": 10, "learning_rate": 0.1,
+    "model": "keras_net", "bn_momentum": 0.9, "dropout": 0.2,  # network.py
     "scheme": ("local_sgd",),
-}
+}  # fmt: skip
 
 # 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
 tf.disable_eager_execution()  # use graphs and sessions; the main README says why
