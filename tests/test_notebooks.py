@@ -313,8 +313,8 @@ def test_a_hosted_notebook_installs_what_it_imports():
     line = re.search(r"^pip install (.+)$", text, re.M)[1]
     named = {re.split("[=<>]", word)[0].strip('"') for word in line.split()}
     installed = named - {"scikit-learn"} | {"sklearn"}
-    brought = {"numpy": "tensorflow", "keras": "tensorflow", "packaging": "tensorflow", "grpc": "tensorflow",
-               "threadpoolctl": "scikit-learn",
+    brought = {"numpy": "tensorflow", "packaging": "tensorflow", "grpc": "tensorflow",
+               "keras": "tensorflow", "threadpoolctl": "scikit-learn",
                "IPython": "ipywidgets", "PIL": "matplotlib"}  # fmt: skip
     installed |= {name for name, by in brought.items() if by in named}
     files = [path for path in ROOT.glob("[!.]*/**/*.py") if "results" not in path.parts]
