@@ -1,7 +1,9 @@
 """Xception (Chollet 2017, arXiv 1610.02357), as plain functions over a list of parameters.
 
 A layer here is a few lines that take the next parameters from the list. So the same code computes
-with pulled values, with variables, and with their averages; a Keras layer has its own variables.
+with pulled values, with variables, and with their averages. (A Keras layer has its own variables,
+but `stateless_call` computes with other values: see Keras-Model. It does not return the statistics
+of the batch, which this example pushes.)
 """
 
 import functools

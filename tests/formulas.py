@@ -57,6 +57,7 @@ FOLDERS = {
     "One-Network-per-Device": Folder(None, "Non-Distributed-Setup/train.py", 62),
     "In-Graph-Replication": Folder(None, "Multiple-GPUs-Single-Machine/towers.py", 27),
     "CIFAR-10": Folder(None, "HogWild", 60),
+    "Keras-Model": Folder(None, "HogWild", 30),
     "Actor-Learner": Folder(None, "HogWild", 111),
     "TensorFlow-2": Folder(None, "HogWild", 100),
 }  # fmt: skip

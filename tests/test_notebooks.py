@@ -48,6 +48,7 @@ SHORTER = {
         "threaded": 300,
         "seeds": 1,
     },
+    "Keras-Model": {"steps": 200},
     "AGN": {"batches": 480, "hidden": 500, "seeds": 1},
     "DC-ASGD": {"steps": 400, "workers": 2, "real_steps": 80},
     "SAGN": {"batches": 400, "window": 10, "hidden": 500, "seeds": 1},
@@ -320,7 +321,7 @@ def test_a_hosted_notebook_installs_what_it_imports():
     named = {re.split("[=<>]", word)[0].strip('"') for word in line.split()}
     installed = named - {"scikit-learn"} | {"sklearn"}
     brought = {"numpy": "tensorflow", "packaging": "tensorflow", "grpc": "tensorflow",
-               "threadpoolctl": "scikit-learn",
+               "keras": "tensorflow", "threadpoolctl": "scikit-learn",
                "IPython": "ipywidgets", "PIL": "matplotlib"}  # fmt: skip
     installed |= {name for name, by in brought.items() if by in named}
     files = [path for path in ROOT.glob("[!.]*/**/*.py") if "results" not in path.parts]

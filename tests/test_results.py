@@ -114,7 +114,8 @@ def test_a_push_counts_as_dropped_only_if_its_update_is_known(tmp_path):
     """A killed chief may lose an update's line; the summary then counts no push of that update."""
     step = {"loss": 1.0, "staleness": 0, "pulled_at": 0, "gap": None, "out": None,
             "pull": 0.1, "compute": 0.1, "push": 0.1, "examples": 32}  # fmt: skip
-    steps = [step | {"time": 100.0 + n, "global_step": n} for n in range(1, 6)]
+    steps = [step | {"time": 100.0 + n, "global_step": n, "local_step": n}
+             for n in range(1, 6)]  # fmt: skip
     updates = [{"time": 100.0 + n, "global_step": n, "workers": w}
                for n, w in ((1, [0, 1]), (2, [1]), (5, [0, 1]))]  # fmt: skip
     final = [{"time": 106.0, "global_step": 5, "test_accuracy": 0.5, "test_loss": 1.0}]

@@ -34,4 +34,4 @@ def _say() -> None:
     for flags, worker, at in _opened:
         mine = results.Tail(trace.events_file(flags.results, worker), at).read()
         if mine:
-            print(line(worker, measured(mine, [], getattr(flags, "window", 1))), flush=True)
+            print(line(worker, measured(mine, [])), flush=True)

@@ -39,7 +39,7 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict]) -> dict
         task.setdefault("restart_reasons", [])
         task |= {"local_steps": 0, "examples": 0, "seconds": 0.0}
     for task, mine in zip(workers, events, strict=True):
-        task |= measured(mine, launches, flags.get("window", 1))
+        task |= measured(mine, launches)
         if updates:
             task["contributed"] = sum(task["index"] in update["workers"] for update in updates)
             # A killed task may lose an update's line: then nobody knows which pushes it contains.
@@ -70,14 +70,14 @@ def summarise(folder: Path, scheme: str, flags: dict, tasks: list[dict]) -> dict
     }
 
 
-def measured(events: list[dict], launches: list[float], window: int) -> dict:
-    """What a worker did, whose steps had `window` mini-batches: its `local_steps` and `examples`,
-    and the `seconds` that these took, split into `computing`, `communicating` and `waiting`."""
+def measured(events: list[dict], launches: list[float]) -> dict:
+    """What a worker did: its `local_steps`, that is mini-batches, and `examples`, and the `seconds`
+    that these took, split into `computing`, `communicating` and `waiting`."""
     seconds = sum(map(_length, _stretches(events, launches)))
     computing = sum(event["compute"] for event in events)
     communicating = sum(event["pull"] + event["push"] for event in events)
     return {
-        "local_steps": len(events) * window,
+        "local_steps": len(events) * (events[0]["local_step"] if events else 0),  # equal steps
         "examples": sum(event["examples"] for event in events),
         "seconds": seconds,
         "computing": computing,

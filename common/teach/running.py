@@ -54,10 +54,12 @@ class Run:
         """Mean milliseconds that a worker spends on a mini-batch in each phase, without the start
         of the run."""
         total, batches = dict.fromkeys(palette.PHASES, 0.0), 0
-        for mine in filter(None, self.steady):
+        for mine, whole in zip(self.steady, self.events):
+            if not mine:
+                continue
             seconds = mine[-1]["time"] - trace.began(mine[0])
             total = {k: total[k] + share * seconds for k, share in timeline.shares(mine).items()}
-            batches += len(mine) * self.summary["flags"].get("window", 1)
+            batches += len(mine) * whole[0]["local_step"]  # equal steps
         return {name: 1e3 * seconds / batches for name, seconds in total.items()}
 
     @property
