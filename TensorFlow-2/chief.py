@@ -36,7 +36,8 @@ for job, k in task.servers:  # wait for each ps and worker, which are bare serve
 resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
     task.cluster, task_type="chief", task_id=0, rpc_layer="grpc"
 )
-strategy = tf.distribute.ParameterServerStrategy(resolver)
+with problem.connecting(task):
+    strategy = tf.distribute.ParameterServerStrategy(resolver)
 coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
 this_worker = tf.distribute.coordinator.experimental_get_current_worker_index
 

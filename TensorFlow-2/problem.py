@@ -2,10 +2,13 @@
 other examples, and what `session.training` does there. The network and its initial values are in
 `common/models.py`."""
 
+import contextlib
 import math
 import os
 import sys
+import threading
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -14,6 +17,8 @@ from common import data, fail, gates, models
 from common.told import addresses
 from common.record import faults, trace
 from common.training import checkpoints, evaluation, events
+
+CONNECTS = 60.0  # seconds, many times what it takes
 
 
 def batches(flags, train, worker) -> tf.data.Dataset:
@@ -168,14 +173,39 @@ def start_again_after_a_loss(task) -> None:
         said = str(error)
         said = said[max(0, said.find("Collective ops")) :]  # without the graph's traceback
         print(f"> [{task.name}] lost another task\n{said}", flush=True)
-        restarts = int(os.environ.get("STARTED_AGAIN", 0)) + 1
-        if restarts > task.flags.max_restarts:
-            fail(f"{task.name} lost another task, and --max_restarts allows no more restarts")
-        print(f"{task.name} is starting again from the newest checkpoint", flush=True)
-        os.environ["STARTED_AGAIN"] = str(restarts)
-        os.execv(sys.executable, [sys.executable, *sys.argv, "--results", task.flags.results])
+        _start_again(task)
 
     sys.excepthook = hook
+
+
+@contextlib.contextmanager
+def connecting(task) -> Iterator[None]:
+    """Inside, TensorFlow connects to tasks that have answered. If one of them is replaced in that
+    moment, it may wait forever: so this process starts again after `CONNECTS` seconds."""
+
+    def late():
+        print(f"> [{task.name}] lost another task: no connection in {CONNECTS:g} s", flush=True)
+        try:
+            _start_again(task)
+        except SystemExit as ended:  # in this thread; the other one still waits
+            os._exit(ended.code)
+
+    timer = threading.Timer(CONNECTS, late)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _start_again(task) -> None:
+    restarts = int(os.environ.get("STARTED_AGAIN", 0)) + 1
+    if restarts > task.flags.max_restarts:
+        fail(f"{task.name} lost another task, and --max_restarts allows no more restarts")
+    print(f"{task.name} is starting again from the newest checkpoint", flush=True)
+    os.environ["STARTED_AGAIN"] = str(restarts)
+    os.execv(sys.executable, [sys.executable, *sys.argv, "--results", task.flags.results])
 
 
 def let_go(task) -> None:

@@ -1,21 +1,26 @@
 """TensorFlow-2: its four strategies against NumPy and the sibling examples; killed tasks."""
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
 import re
 import shutil
 import signal
+import socket
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
-from conftest import ROOT, initialise, kill_and_see_it_back, reach, task_pid
+from conftest import ROOT, environment, initialise, kill_and_see_it_back, reach, task_pid
 from machine import seconds
 from replays import EXACT, distance, flat, replayed, scheme_of
 
 from common import data, models
+from common.launch import network
 
 tf.disable_eager_execution()
 
@@ -220,6 +225,32 @@ def test_parameter_server_survives_the_loss_of_each_task(start):
         "ps": 1, "worker": 1, "chief": 1}  # fmt: skip
     later = [event for event in reach(where, 1) if event["time"] > killed["ps"]]
     assert min(event["global_step"] for event in later) > 150
+
+
+def test_a_chief_that_cannot_connect_starts_again(tmp_path):
+    """A ps that accepts connections, but does not answer, as one that has just been replaced."""
+    root = tmp_path / "mine"
+    shutil.copytree(ROOT / "common", root / "common")
+    shutil.copytree(ROOT / HERE, root / HERE, ignore=shutil.ignore_patterns("results"))
+    problem = root / HERE / "problem.py"
+    text = problem.read_text()
+    assert text.count("CONNECTS = 60.0") == 1
+    problem.write_text(text.replace("CONNECTS = 60.0", "CONNECTS = 2.0"))
+    with contextlib.ExitStack() as stack:
+        listening = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2)]
+        ps, worker = (f"127.0.0.1:{each.getsockname()[1]}" for each in listening)
+        (free,) = network.free_ports(1, private=False)
+        process = subprocess.run(
+            [sys.executable, root / HERE / "chief.py", "--ps_hosts", ps, "--worker_hosts", worker,
+             "--chief_hosts", f"127.0.0.1:{free}", "--max_restarts", "1",
+             "--results", tmp_path / "results"],
+            cwd=tmp_path, env=environment(PYTHONPATH=str(root)), capture_output=True, text=True,
+            timeout=seconds(120), check=False,
+        )  # fmt: skip
+    assert process.returncode == 2, process.stderr
+    assert process.stdout.count("> [chief 0] lost another task: no connection in 2 s") == 2
+    assert "starting again from the newest checkpoint" in process.stdout
+    assert "chief 0 lost another task, and --max_restarts allows no more" in process.stderr
 
 
 @pytest.mark.slow("waits until killed tasks are back")
