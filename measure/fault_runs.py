@@ -31,6 +31,7 @@ TRIES = 4  # a run may have passed its moment before it is struck
 NEEDS = {
     "CIFAR-10": "--data digits",  # else it downloads
     "Actor-Learner": "--target_return 1000",  # out of reach, so --steps ends the run
+    "Train-and-Serve": "--patience 1000000",  # the same
     "One-Network-per-Device": "--rates 0.1,0.5 --widths 16,64",
 }
 
