@@ -23,7 +23,10 @@ def served(folder: Path) -> Path:
     """Writes the SavedModel of the run in this results folder. Returns where it is."""
     for name in ("summary.json", "parameters.npz"):
         if not (folder / name).is_file():
-            fail(f"{folder} has no {name}: give the results folder of a run that has ended")
+            fail(
+                f"{folder} has no {name}: give the results folder of a run that has ended (by "
+                "hand: after common.commands.collect)"
+            )
     flags = json.loads((folder / "summary.json").read_text())["flags"]
     learnt_in = Path(flags["checkpoint_dir"], table.FILE)
     if (folder / "checkpoints" / table.FILE).is_file():  # also if the folder has been moved
@@ -37,19 +40,20 @@ def served(folder: Path) -> Path:
 
     @tf.function
     def predict(**columns):
-        return {table.TARGET: network.predict(model.params, columns, learnt)}
+        return {target: network.predict(model.params, columns, learnt)}
 
-    kinds = dict.fromkeys(table.WORDS, tf.string) | dict.fromkeys(table.NUMBERS, tf.float32)
+    (target,) = learnt["target"]
+    kinds = dict.fromkeys(learnt["words"], tf.string)
+    kinds |= dict.fromkeys(learnt["numbers"], tf.float32)
     columns = {name: tf.TensorSpec([None], kind, name) for name, kind in kinds.items()}
     place = folder / "served"
+    if place.exists():
+        fail(f"{place} is there already: remove it first")
     with tempfile.TemporaryDirectory(dir=folder) as whole:
         tf.saved_model.save(
             model, f"{whole}/served", signatures=predict.get_concrete_function(**columns)
         )
-        try:
-            Path(whole, "served").rename(place)
-        except OSError:
-            fail(f"{place} is there already: remove it first")
+        Path(whole, "served").rename(place)
     return place
 
 

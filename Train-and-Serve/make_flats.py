@@ -3,7 +3,7 @@
     python make_flats.py > flats.csv
 
 The rent is a formula of the other columns plus noise of NOISE euros, so nobody can predict it
-better than that. A value in thirteen is missing, the rent and the area never.
+better than that. Of all columns but the rent and the area, one value in thirteen is missing.
 """
 
 import csv

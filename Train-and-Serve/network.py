@@ -36,7 +36,7 @@ def output(params: list, x: tf.Tensor) -> tf.Tensor:
 
 def predict(params: list, columns: dict[str, tf.Tensor], learnt: dict) -> tf.Tensor:
     """The target in its own unit, [batch], from columns of the table, [batch] each."""
-    mean, deviation = learnt["numbers"][table.TARGET]
+    ((mean, deviation),) = learnt["target"].values()
     return mean + deviation * output(params, table.features(columns, learnt))
 
 
@@ -44,7 +44,7 @@ def gradients(params: list, batch, learnt: dict) -> tuple[tf.Tensor, list[tf.Ten
     """The mean squared error of a batch, in squared standard deviations, a scalar; and its gradient
     for each parameter."""
     x, targets = batch
-    mean, deviation = learnt["numbers"][table.TARGET]
+    ((mean, deviation),) = learnt["target"].values()
     loss = tf.reduce_mean((output(params, x) - (targets - mean) / deviation) ** 2)
     return loss, tf.gradients(loss, params)
 
@@ -55,7 +55,7 @@ def measures(learnt: dict):
 
     def evaluate(params: list, lines: tf.Tensor, targets: tf.Tensor) -> dict:
         error = predict(params, table.columns_of(lines, learnt), learnt) - targets
-        _, deviation = learnt["numbers"][table.TARGET]
+        ((_, deviation),) = learnt["target"].values()
         return {
             "MAE": session.Metric(tf.abs(error), lower=True),
             "loss": (error / deviation) ** 2,

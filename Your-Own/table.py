@@ -67,7 +67,7 @@ def batches(flags, worker: int, workers: int):
         *features, label = tf.io.decode_csv(line, [[0.0]] * (len(mean) + 1))
         return (tf.stack(features) - mean) / deviation, tf.cast(label, tf.int64)
 
-    lines = tf.data.TextLineDataset(flags.data).skip(1).filter(lambda line: line != "")
+    lines = tf.data.TextLineDataset(flags.data).skip(1).filter(lambda line: tf.not_equal(line, ""))
     train = lines.enumerate().filter(is_for_training)
     shard = train.shard(workers, worker).map(parse).cache()
     shuffled = shard.shuffle(10_000, seed=flags.seed + worker).repeat()

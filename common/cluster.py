@@ -106,6 +106,8 @@ class Task:
         flags.results = flags.results or f"{folder}/results/{results.now()}-{job}-{task.index}"
         flags.checkpoint_dir = flags.checkpoint_dir or str(Path(flags.results) / "checkpoints")
         if not launched:
+            if main == Path(sys.argv[0]):  # the script has told its DEFAULTS
+                example.check_chosen(main, flags, defaults)
             by_hand.check(task, defaults, parser, named)
         # All sessions of a process share the threads that the first one requests. That session may
         # be TensorFlow's own, which reads this setting. After any use of TensorFlow it is too late.

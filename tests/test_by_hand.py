@@ -174,3 +174,23 @@ def test_the_page_has_a_whole_tf_config():
         "ps": ["10.0.0.1:2222"],
         "worker": ["10.0.0.2:2222", "10.0.0.3:2222"],
     }
+
+
+@pytest.mark.parametrize(
+    ("script", "flags", "words"),
+    [
+        ("Keras-Model/worker.py", ["--scheme", "agn"], "--scheme agn: start agn.py"),
+        ("CIFAR-10/worker.py", ["--scheme", "synchronous"], "start synchronous.py"),
+        ("HogWild/worker.py", ["--threads", "2"], "--threads: start threads.py"),
+        ("Sparse-Embeddings/worker.py", ["--dense"], "--dense: start dense.py"),
+    ],
+)
+def test_a_flag_that_chooses_another_script_is_refused(tmp_path, script, flags, words):
+    """By hand nobody would start that one: the run would be another scheme's."""
+    process = subprocess.run(
+        [sys.executable, ROOT / script, *flags],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert process.returncode == 2
+    assert process.stderr.splitlines()[-1].startswith("error: worker.py is not the script for ")
+    assert words in process.stderr

@@ -1,6 +1,9 @@
 """Early stopping: what a run keeps are exactly the parameters that its best evaluation measured."""
 
+import argparse
 import json
+import shutil
+import sys
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -10,7 +13,7 @@ from test_stopping import changed
 
 from common.pictures import plots
 from common.record import metric, trace
-from common.training import best, checkpoints
+from common.training import best, checkpoints, evaluation
 
 FLAGS = '"target": None, "patience": 4,\n            "evaluate_every": 100, "steps": 20000'
 # A metric of the parameters alone, which is best in the middle of the training: how far the length
@@ -79,18 +82,61 @@ def test_a_run_keeps_exactly_the_parameters_that_were_the_best(run, tmp_path, ex
     said = f" (of update {summary['best_step']:,}, the best); results in "
     assert said in finished.output.splitlines()[-1]
     assert "no better validation away for 4 evaluations, so the run ends" in finished.output
-    # A run continues from there.
-    more = run(example, "--steps", summary["best_step"] + 10, "--checkpoint_dir", kept, root=root)
+    # A run continues from a copy, but not in the folder, where it would replace the best one.
+    copy = tmp_path / "mine" / "copy"
+    shutil.copytree(kept, copy)
+    refused = run(example, "--checkpoint_dir", kept, root=root, ok=False)
+    assert refused.code == 2 and "holds the best parameters of a run" in refused.output
+    more = run(example, "--steps", summary["best_step"] + 10, "--checkpoint_dir", copy, root=root)
     assert f"continues at update {summary['best_step']} of" in more.output
     assert more.summary["global_step"] == summary["best_step"] + 10
 
 
 def test_a_run_that_continues_knows_the_best_of_the_run_before(run, tmp_path):
+    """It has new patience; and it does not compare one metric with another."""
     root, folder = stopping("HogWild", tmp_path / "mine"), tmp_path / "checkpoints"
     first = run("HogWild", "--checkpoint_dir", folder, root=root)
     second = run("HogWild", "--checkpoint_dir", folder, root=root)
     assert second.summary["best_step"] == first.summary["best_step"]
     np.testing.assert_array_equal(second.parameters[0], first.parameters[0])
+    assert len(trace.read_evaluations(second.results)) >= 4 + 1
+    worker = root / "HogWild" / "worker.py"
+    worker.write_text(worker.read_text().replace('{"away": ', '{"far": '))
+    other = run("HogWild", "--checkpoint_dir", folder, root=root, ok=False)
+    assert other.code == 2 and "best.json compares {'metric': 'away', 'lower': True" in other.output
+    for file in folder.glob("model.ckpt-*"):
+        file.unlink()
+    stale = run("HogWild", "--checkpoint_dir", folder, root=root, ok=False)
+    assert stale.code == 2 and "best is of another run, whose checkpoints are gone" in stale.output
+
+
+def test_a_chief_that_dies_while_it_keeps_the_best_has_the_one_before(looking, monkeypatch):
+    look, restored, _ = looking
+    look(1, 0.5)
+    monkeypatch.setattr(best.Best, "_say", lambda self, note: sys.exit("killed"))
+    with pytest.raises(SystemExit):
+        look(2, 0.6)
+    assert restored() == (1, [1, 0.5])
+
+
+def test_a_set_without_examples_is_refused(run, tmp_path):
+    root = stopping("HogWild", tmp_path / "mine")
+    worker = root / "HogWild" / "worker.py"
+    worker.write_text(worker.read_text().replace("(x[::2], labels[::2])", "(x[:0], labels[:0])"))
+    finished = run("HogWild", root=root, ok=False)
+    assert "the validation set of session.training has no examples" in finished.output
+
+
+def test_patience_counts_evaluations_that_do_not_depend_on_time():
+    """A fiftieth of the run apart, however long an evaluation takes."""
+    flags = argparse.Namespace(steps=1000, workers=2, link_mbit=None, target_accuracy=None)
+    flags.patience = 3
+    schedule, found = evaluation.Schedule(flags), []
+    for step in range(1001):
+        if schedule.is_due(step):
+            found.append(step)
+            schedule.note(step, took=3600.0)
+    assert found == list(range(0, 1001, 20))
 
 
 @pytest.mark.parametrize(
@@ -110,32 +156,31 @@ def test_what_cannot_be_kept_is_refused(run, tmp_path, last, words):
     assert finished.code == 1 and words in finished.output
 
 
-@pytest.fixture
-def looking(tmp_path):
-    """A function that shows an evaluation to `Best`: (number, value, lower) -> not better."""
-    flags = evaluation_flags(tmp_path)
+WHAT = {"metric": "x", "lower": False, "examples": 9}
+
+
+@pytest.fixture(params=[False])
+def looking(tmp_path, request):
+    """A function that shows an evaluation to `Best`: (number, value) -> not better."""
+    flags = argparse.Namespace(checkpoint_dir=str(tmp_path))
     with tf.Graph().as_default(), tf.Session() as session:
         tf.train.get_or_create_global_step()
         w = tf.get_variable("w", [2], tf.float64)
         here = tf.get_local_variable("here", [2], tf.float64)
         value = tf.placeholder(tf.float64, [2])
         assign = here.assign(value)
-        kept = best.Best(flags, [w], [here])
+        kept = best.Best(flags, [w], [here], WHAT | {"lower": request.param})
         session.run(tf.local_variables_initializer())
 
-        def look(number, value_of, lower=False):
+        def look(number, value_of):
             session.run(assign.op, {value: [number, value_of]})
-            return kept.look(session, number, value_of, lower)
+            return kept.look(session, number, value_of)
 
         def restored():
             session.run(assign.op, {value: [0, 0]})
             return kept.restore(session), session.run(here).tolist()
 
-        yield look, restored, tmp_path / "best"
-
-
-def evaluation_flags(folder):
-    return type("Flags", (), {"checkpoint_dir": str(folder), "patience": 2})
+        yield look, restored, tmp_path
 
 
 def test_the_best_is_the_first_of_equals_and_a_nan_is_never_better(looking):
@@ -147,14 +192,15 @@ def test_the_best_is_the_first_of_equals_and_a_nan_is_never_better(looking):
     assert [look(6, 0.1), look(7, 0.2)] == [1, 2]
     # A ps was lost, and with it the updates from 3 on.
     assert look(3, 0.7) == 0 and restored() == (3, [3, 0.7])
-    assert {path.stem for path in folder.glob("model*")} == {"model.ckpt-3"}
+    assert {path.stem for path in (folder / "best").glob("model*")} == {"model.ckpt-3"}
     assert json.loads((folder / "best.json").read_text()) == {
-        "global_step": 3, "value": 0.7, "not_better": 0}  # fmt: skip
+        "global_step": 3, "value": 0.7, "not_better": 0, **WHAT}  # fmt: skip
 
 
+@pytest.mark.parametrize("looking", [True], indirect=True)
 def test_less_may_be_better(looking):
     look, restored, _ = looking
-    assert [look(1, 0.5, True), look(2, 0.6, True), look(3, 0.4, True)] == [0, 1, 0]
+    assert [look(1, 0.5), look(2, 0.6), look(3, 0.4)] == [0, 1, 0]
     assert restored() == (3, [3, 0.4])
 
 

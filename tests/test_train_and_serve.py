@@ -1,5 +1,6 @@
 """Train-and-Serve: preprocessing, the kept parameters, and the model that is served."""
 
+import argparse
 import contextlib
 import csv
 import importlib
@@ -151,8 +152,13 @@ LINE = "south,gas,yes,3,1960,2.7,90,1165\n"
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "its header has no column district"),
-        (GOOD.replace("year", "built") + 10 * LINE, "its header has no column year"),
+        ("", "its header has no column 'district'"),
+        (GOOD.replace("year", "built") + 10 * LINE, "its header has no column 'year'"),
+        (GOOD.replace(",year", ", year") + 10 * LINE, "its header has a space before or after"),
+        (GOOD + LINE + 9 * LINE.replace("gas", " gas"), "example 1 has a space before or after"),
+        (GOOD + LINE + 9 * LINE.replace("gas", '5" pipe'), "example 1 is no line of CSV"),
+        (GOOD + LINE + 9 * LINE.replace("1960", "1_960"), 'example 1 has "1_960" as its year'),
+        ((GOOD + 10 * LINE).replace("\n", "\r"), "its header is no line of CSV"),
         (GOOD + 9 * LINE, "needs at least ten examples, has 9"),
         (GOOD + 9 * LINE + "south,gas,yes,3,1960,2.7,90\n", "example 9 has 7 values for 8 columns"),
         (GOOD + LINE + LINE.replace("1960", "old") + 9 * LINE, 'example 1 has "old" as its year'),
@@ -162,7 +168,7 @@ LINE = "south,gas,yes,3,1960,2.7,90,1165\n"
 )
 def test_a_bad_table_is_a_sentence(run, tmp_path, text, words):
     path = tmp_path / "mine.csv"
-    path.write_text(text)
+    path.write_bytes(text.encode())
     finished = run("Train-and-Serve", "--data", path, ok=False)
     assert finished.code == 2
     assert words in finished.output and f"error: --data {path}" in finished.output
@@ -183,14 +189,62 @@ def test_a_run_continues_only_with_its_own_data(run, tmp_path):
     assert more.summary["global_step"] == 40
 
 
-def test_the_pipeline_delivers_the_shard(monkeypatch):
-    """Each worker gets its own lines of the training part, each once in an epoch, as features."""
-    monkeypatch.delitem(sys.modules, "table", raising=False)  # Your-Own has one, too
+@pytest.fixture
+def table(monkeypatch):
+    """The module of the folder; Your-Own has one of that name, too."""
+    monkeypatch.delitem(sys.modules, "table", raising=False)
     monkeypatch.syspath_prepend(FOLDER)
-    table = importlib.import_module("table")
+    yield importlib.import_module("table")
     sys.modules.pop("table")
-    flags = type("Flags", (), {"data": str(FOLDER / "flats.csv"), "batch_size": 400, "seed": 0,
-                               "delay": None})  # fmt: skip
+
+
+def test_a_file_in_another_encoding_is_a_sentence(table, tmp_path, capsys):
+    path = tmp_path / "mine.csv"
+    path.write_bytes((GOOD + 10 * LINE.replace("south", "süd")).encode("latin-1"))
+    with pytest.raises(SystemExit):
+        table.read(str(path))
+    assert "is not UTF-8 (invalid start byte at byte" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["living area", "2nd", "class", "self", "Fläche"])
+def test_a_name_that_no_call_can_have_is_refused_before_training(
+    table, tmp_path, capsys, monkeypatch, name
+):
+    path = tmp_path / "mine.csv"
+    path.write_text((GOOD + 10 * LINE).replace("area", name))
+    monkeypatch.setattr(table, "NUMBERS", [name, "rooms", "year", "distance"])
+    with pytest.raises(SystemExit):
+        table.read(str(path))
+    assert f"rename the column {name!r}" in capsys.readouterr().err
+
+
+def test_other_columns_are_another_model(table, tmp_path, capsys, monkeypatch):
+    """Also in another order: the inputs of the network would be others."""
+    path = str(FOLDER / "flats.csv")
+    table.keep(str(tmp_path), table.learn(path))
+    table.keep(str(tmp_path), table.learn(path))
+    assert (tmp_path / "best" / table.FILE).exists()
+    monkeypatch.setattr(table, "NUMBERS", table.NUMBERS[::-1])
+    table.learn.cache_clear()
+    with pytest.raises(SystemExit):
+        table.keep(str(tmp_path), table.learn(path))
+    assert "were trained on other data, or on other columns" in capsys.readouterr().err
+    (tmp_path / table.FILE).unlink()
+    (tmp_path / "model.ckpt-3.index").touch()
+    with pytest.raises(SystemExit):
+        table.keep(str(tmp_path), table.learn(path))
+
+
+@pytest.mark.parametrize("blank", [False, True])
+def test_the_pipeline_delivers_the_shard(table, tmp_path, blank):
+    """Each worker gets its own lines of the training part, each once in an epoch, as features. An
+    empty line, wherever it is, changes nothing."""
+    path = tmp_path / "flats.csv"
+    lines = (FOLDER / "flats.csv").read_text().splitlines()
+    for at in (500, 21, 1, 0) if blank else ():
+        lines.insert(at, "")
+    path.write_text("\r\n".join(lines) + "\r\n\n" if blank else "\n".join(lines))
+    flags = argparse.Namespace(data=str(path), batch_size=400, seed=0, delay=None)
     train = [row for row, part in zip(ROWS, PART) if part > 1]
     for worker in range(2):
         with tf.Graph().as_default(), tf.Session() as session:

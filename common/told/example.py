@@ -32,6 +32,16 @@ def chosen_script(folder: Path, flags, defaults: dict) -> Path:
     return scripts[0] if scripts else main_script(folder)
 
 
+def check_chosen(script: Path, flags, defaults: dict) -> None:
+    """Exits with a one-line error if the flags of a script, started by hand, choose another one."""
+    chosen = chosen_script(script.resolve().parent, flags, defaults)
+    own = [name for name, default in defaults.items() if isinstance(default, tuple)]
+    if chosen.name != script.name and chosen != main_script(chosen.parent):
+        words = [f"--{name} {getattr(flags, name)}" for name in own]
+        words += [f"--{name}" for name in ("dense", "threads") if getattr(flags, name, None)]
+        fail(f"{script.name} is not the script for {' '.join(words)}: start {chosen.name}")
+
+
 def job_of(script: Path) -> str:
     """`chief` if the script's `DEFAULTS` say `"chief": 1`, else `worker`."""
     return "chief" if example_of(script)[0].get("chief") else "worker"

@@ -141,6 +141,10 @@ def saver(directory: str, keep: int = 2) -> Saver:
     """A saver for all global variables. Exits with a one-line error if they do not match the
     newest checkpoint in the folder."""
     results.create(directory, "--checkpoint_dir")
+    path = Path(directory).resolve()
+    if path.name == "best" and path.with_name("best.json").exists():
+        fail(f"--checkpoint_dir {directory} holds the best parameters of a run, and a run that "
+             "continues there would replace them: copy the folder first")  # fmt: skip
     if path := newest(directory):
         saved = {name: list(np.shape(value)) for name, value in values(path).items()}
         for name, shape, _ in map(saved_as, tf.global_variables()):

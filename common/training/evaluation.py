@@ -36,7 +36,8 @@ class Metric(NamedTuple):
 
 class Schedule:
     """When to evaluate: after each `--evaluate_every` updates. Without this flag, about `POINTS`
-    times, more in a long run, for at most a tenth of the time.
+    times, more in a long run, for at most a tenth of the time. With `--patience`, which counts
+    evaluations, `POINTS` times.
 
     With `--link_mbit`, it also uses at most about a sixtieth of the link, which all workers share;
     a thirtieth if the run ends at `--target_accuracy`.
@@ -44,6 +45,8 @@ class Schedule:
 
     def __init__(self, flags):
         self._every = getattr(flags, "evaluate_every", None)
+        if getattr(flags, "patience", None):
+            self._every = self._every or max(1, flags.steps // POINTS)
         self._spacing = self._every or flags.steps / POINTS
         self._pause = 9.0
         if flags.link_mbit:
@@ -92,6 +95,9 @@ class Evaluation(tf.train.SessionRunHook):
         self._task, self._test, self._validation = task, test, validation
         self._reached, self._count = reached, count
         x, labels = test
+        for kind, each in {"test": test, "validation": validation}.items():
+            if each is not None and not len(each[1]):
+                raise ValueError(f"the {kind} set of session.training has no examples")
         keeps = getattr(task.flags, "patience", None) is not None
         pulled = [*params, *(_others(params, tables, validation) if keeps else [])]
         with tf.device(task.device):
@@ -117,8 +123,15 @@ class Evaluation(tf.train.SessionRunHook):
                 '"target": None and "target_accuracy": None into DEFAULTS, and use --target'
             )
         self._schedule = Schedule(task.flags)
-        self._sample = getattr(task.flags, "evaluate_on", SAMPLE)
-        self._best = Best(task.flags, pulled, here) if keeps else None
+        self._sample = getattr(task.flags, "evaluate_on", None if keeps else SAMPLE)
+        self._best = None
+        if keeps:
+            what = {
+                "metric": self._metric,
+                "lower": self._measures[self._metric].lower,
+                "examples": len(self._chosen(validation, self._sample)[1]),
+            }
+            self._best = Best(task.flags, pulled, here, what)
 
     def before_run(self, run_context):
         return tf.train.SessionRunArgs(self._count)
@@ -130,11 +143,11 @@ class Evaluation(tf.train.SessionRunHook):
         found = self._measure(session, self._sample)
         count = found["global_step"]
         self._schedule.note(count, time.time() - began)
-        over = self._best and self._best.is_over(session, count, *self._metric_of(found))
+        worse = self._best.look(session, count, found[metric.key(found)]) if self._best else 0
+        over = self._best is not None and worse >= self._task.flags.patience
         if over:
             print(f"> [{self._task.name}] update {count}: no better {metric.name(found)} for "
-                  f"{self._task.flags.patience} evaluations, so the run ends",
-                  flush=True)  # fmt: skip
+                  f"{worse} evaluations, so the run ends", flush=True)  # fmt: skip
         elif count and self._has_reached(found):  # confirm it on all examples
             over = self._has_reached(self._measure(session))
         if over:
@@ -146,27 +159,29 @@ class Evaluation(tf.train.SessionRunHook):
         on the test set; with `--patience`, the best ones. `params` hold these then. Returns what
         the last line of `evaluations.jsonl` says."""
         made = None
-        if self._validation or self._best or self._sample < len(self._test[1]):
+        if self._validation or (self._sample or math.inf) < len(self._test[1]):
             made = self._measure(session, self._sample)  # to compare with those before
         best = None
         if self._best:
-            self._best.look(session, made["global_step"], *self._metric_of(made))
+            self._best.look(session, made["global_step"], made[metric.key(made)])
             best = self._best.restore(session)
         if best is None:
             return self._measure(session, during=False)
         more = {"best_step": best}
         return self._measure(session, during=False, count=made["global_step"], more=more)
 
-    def _metric_of(self, found: dict) -> tuple[float, bool]:
-        """The value of the metric, and whether less is better."""
-        return found[metric.key(found)], self._measures[self._metric].lower
-
     def _has_reached(self, found: dict) -> bool:
         target = _target(self._task.flags)
         if target is None:
             return False
-        value, lower = self._metric_of(found)
-        return value <= target if lower else value >= target
+        value = found[metric.key(found)]
+        return value <= target if self._measures[self._metric].lower else value >= target
+
+    @staticmethod
+    def _chosen(part: tuple[np.ndarray, np.ndarray], sample: int | None) -> tuple:
+        """About `sample` examples of a set, evenly spread; None: all."""
+        stride = max(1, math.ceil(len(part[1]) / sample)) if sample else 1
+        return part[0][::stride], part[1][::stride]
 
     def _measure(
         self,
@@ -187,9 +202,8 @@ class Evaluation(tf.train.SessionRunHook):
             more: what else to note.
         """
         kind = "validation" if during and self._validation else "test"
-        x, labels = self._validation if kind == "validation" else self._test
-        stride = max(1, math.ceil(len(labels) / sample)) if sample else 1
-        x, labels = x[::stride], labels[::stride]
+        part = self._validation if kind == "validation" else self._test
+        x, labels = self._chosen(part, sample)
         if count is None:
             count = int(session.run(self._take)[0])
         means = dict.fromkeys(self._sums, 0.0)
