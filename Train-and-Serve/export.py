@@ -6,6 +6,7 @@ empty word, or NaN. It returns the prediction, [batch], in the target's unit.
 """
 
 import json
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -47,12 +48,11 @@ def served(folder: Path) -> Path:
     kinds |= dict.fromkeys(learnt["numbers"], tf.float32)
     columns = {name: tf.TensorSpec([None], kind, name) for name, kind in kinds.items()}
     place = folder / "served"
-    if place.exists():
-        fail(f"{place} is there already: remove it first")
     with tempfile.TemporaryDirectory(dir=folder) as whole:
         tf.saved_model.save(
             model, f"{whole}/served", signatures=predict.get_concrete_function(**columns)
         )
+        shutil.rmtree(place, ignore_errors=True)  # of an earlier export
         Path(whole, "served").rename(place)
     return place
 
