@@ -46,7 +46,7 @@ def read(path: str) -> tuple[list[str], list[str], list[dict]]:
             fail(f"--data {path}: its header has no column {name!r}: it has {names}")
         usable = name.isidentifier() and name.isascii() and name != "self"
         if not usable or keyword.iskeyword(name):
-            fail(f"--data {path}: rename the column {name!r}: whoever asks the model gives it as "
+            fail(f"--data {path}: rename the column {name!r}: a client of the model gives it as "
                  "an argument, so it must be a name such as living_area")  # fmt: skip
     for i, line in enumerate(lines):
         values = _values(path, f"example {i}", line)

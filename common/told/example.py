@@ -35,11 +35,10 @@ def chosen_script(folder: Path, flags, defaults: dict) -> Path:
 def check_chosen(script: Path, flags, defaults: dict) -> None:
     """Exits with a one-line error if the flags of a script, started by hand, choose another one."""
     chosen = chosen_script(script.resolve().parent, flags, defaults)
-    own = [name for name, default in defaults.items() if isinstance(default, tuple)]
     if chosen.name != script.name and chosen != main_script(chosen.parent):
-        words = [f"--{name} {getattr(flags, name)}" for name in own]
-        words += [f"--{name}" for name in ("dense", "threads") if getattr(flags, name, None)]
-        fail(f"{script.name} is not the script for {' '.join(words)}: start {chosen.name}")
+        by = [name for name in defaults if getattr(flags, name, None) == chosen.stem]
+        said = f"--{by[0]} {chosen.stem}" if by else f"--{chosen.stem}"
+        fail(f"{script.name} is not the script for {said}: start {chosen.name}")
 
 
 def job_of(script: Path) -> str:
