@@ -32,6 +32,7 @@ DEFAULTS = {
     "steps": 3000,
     "learning_rate": None,  # each trial has its own: --rates
     "hidden": None,  # and --widths
+    "model": ("mlp", "linear", "cnn"),  # compared by their accuracy
     "search": ("grid", "random"),
     "rates": [0.02, 0.1, 0.5],
     "widths": [16, 64, 256],

@@ -19,6 +19,7 @@ DEFAULTS = {
     "ps": 0,
     "steps": 1000,
     "learning_rate": 0.2,
+    "model": ("mlp", "linear", "cnn"),
     "strategy": ("central_storage",),
 }
 

@@ -22,6 +22,7 @@ DEFAULTS = {
     "chief": 1,
     "steps": 1000,
     "learning_rate": 0.2,
+    "model": ("mlp", "linear", "cnn"),
     "strategy": ("parameter_server", "multi_worker_mirrored", "mirrored", "central_storage"),
 }
 

@@ -20,6 +20,7 @@ DEFAULTS = {
     "ps": None,
     "steps": 1000,
     "learning_rate": 0.2,
+    "model": ("mlp", "linear", "cnn"),
     "strategy": ("multi_worker_mirrored",),
 }
 

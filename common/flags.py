@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from common import fail
-from common.datasets.known import DOWNLOADED, KNOWN
+from common.datasets.known import DOWNLOADED, KNOWN, TEXTS
 from common.told import about, gpus
 from common.told import converters as to
 from common.told.parser import Parser
 
-DATASETS = tuple(KNOWN)
-MODELS = ("linear", "mlp", "cnn")
+DATASETS = (*KNOWN, *TEXTS)
+MODELS = ("linear", "mlp", "cnn", "gpt")
 
 
 class Flag(NamedTuple):
@@ -28,7 +28,8 @@ EVERYWHERE = {
     "steps": Flag(to.COUNT, 2000, "N", "updates of the network, by all its workers together"),
     "batch_size": Flag(to.WHOLE, 32, "B", "per worker; 0: its whole shard, in order"),
     "learning_rate": Flag(to.POSITIVE, 0.2, "R", "step size, eta"),
-    "data": Flag(to.dataset(DATASETS), "digits", "NAME", f"{', '.join(DATASETS)}, or PATH.npz"),
+    "data": Flag(to.dataset(DATASETS, ".npz", ".txt"), "digits", "NAME",
+                 f"{', '.join(DATASETS)}, PATH.npz or PATH.txt"),
     "data_url": Flag(str, None, "URL", "download source (default: the data's publisher)"),
     "model": Flag(to.choice(MODELS), "mlp", "NAME", f"the network: {', '.join(MODELS)}"),
     "hidden": Flag(to.COUNT, 128, "H", "width of the mlp's hidden layer"),
@@ -46,6 +47,16 @@ EVERYWHERE = {
     "link_mbit": Flag(to.POSITIVE, None, "M",
                       "limit the private network to M Mbit/s, like a link between machines"),
 }  # fmt: skip
+TARGET = Flag(to.number(float, "a number"), None, "T",
+              "stop when the test metric, which is not an accuracy, reaches T")  # fmt: skip
+# The flags of an example that can train a gpt: with one of `MODELS` in its DEFAULTS, not a tuple.
+WITH_GPT = {
+    "layers": Flag(to.COUNT, 2, "N", "the gpt's blocks"),
+    "heads": Flag(to.COUNT, 4, "N", "the gpt's heads of attention; a divisor of --width"),
+    "width": Flag(to.COUNT, 64, "N", "the gpt's numbers per character"),
+    "context": Flag(to.COUNT, 32, "N", "how many characters the gpt sees"),
+    "target": TARGET._replace(text="stop when the test bits per character fall to T"),
+}
 # Known flags that an example has only if its DEFAULTS name them. Several examples share them; what
 # only one example has is in its about.py.
 IF_NAMED = {
@@ -55,8 +66,7 @@ IF_NAMED = {
     "backup_workers": Flag(to.WHOLE, 0, "B", "an update waits for all workers but B"),
     "learning_rates": Flag(to.listed(to.POSITIVE), None, "A,B,...",
                            "one per worker (default: learning_rate / workers)"),
-    "target": Flag(to.number(float, "a number"), None, "T",
-                   "stop when the test metric, which is not an accuracy, reaches T"),
+    "target": TARGET,
     "patience": Flag(to.COUNT, None, "N",
                      "stop after N evaluations in a row without a better one; keep the best"),
     "evaluate_every": Flag(to.COUNT, None, "N",
@@ -109,7 +119,7 @@ def _checked(name: str, flag: Flag, default, folder: Path | None) -> Flag:
         flag = flag._replace(kind=to.choice((default,)), text="this example's own network")
     if name == "data" and (suffix := Path(str(default)).suffix):
         default = str((folder or Path()) / default)  # wherever the example is started from
-        if suffix != ".npz":  # the example reads such files itself
+        if suffix not in (".npz", ".txt"):  # the example reads such files itself
             text = f"a {suffix} file (default: {Path(default).name})"
             flag = flag._replace(kind=to.dataset((), suffix), metavar="PATH", text=text)
     if name == "workers" and default is None:
@@ -142,6 +152,9 @@ def parser(
     defaults = {name: default for name, default in defaults.items() if name != "chief"}
     told = about.read(folder) if folder else about.About()
     known = everywhere | IF_NAMED | told.flags
+    if "model" in everywhere and defaults.get("model", "mlp") in MODELS:
+        everywhere = everywhere | {name: flag for name, flag in WITH_GPT.items()
+                                   if name not in defaults}  # fmt: skip
     flags = everywhere | {name: flag for name, flag in known.items() if name in defaults}
     for name, default in defaults.items():
         if name in known:

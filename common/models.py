@@ -10,8 +10,9 @@ import math
 
 import tensorflow.compat.v1 as tf
 
-from common import datasets
+from common import datasets, gpt
 from common.graph.scope import scope
+from common.records import Metric
 
 
 def _dense_shapes(sizes: list[int]) -> list[list[int]]:
@@ -24,8 +25,10 @@ def shapes(flags) -> list[list[int]]:
 
     `linear`: weights [features, classes], biases [classes]. `mlp`: the same over one hidden layer
     of `--hidden` units. `cnn`: two 3x3 convolutions (16 and 32 filters, weights
-    [3, 3, in, out]), each followed by 2x2 max pooling, then a dense layer.
+    [3, 3, in, out]), each followed by 2x2 max pooling, then a dense layer. `gpt`: see `gpt.py`.
     """
+    if flags.model == "gpt":
+        return list(gpt.shapes(flags).values())
     datasets.check_floats(flags)
     example, classes, _ = datasets.describe(flags)
     features = math.prod(example)
@@ -42,9 +45,12 @@ def shapes(flags) -> list[list[int]]:
 def create(flags) -> list[tf.Variable]:
     """Creates the global parameters as variables, where the current device scope puts them.
 
-    `linear` starts at zero. The others start with zero biases and He normal weights (arXiv
-    1502.01852), which depend only on `--seed`, not on the scheme.
+    `linear` starts at zero. `mlp` and `cnn` start with zero biases and He normal weights (arXiv
+    1502.01852); for `gpt`, see `gpt.start`. They depend only on `--seed`, not on the scheme.
     """
+    if flags.model == "gpt":
+        return [tf.Variable(functools.partial(gpt.start, flags, i, name, shape), name=name)
+                for i, (name, shape) in enumerate(gpt.shapes(flags).items())]  # fmt: skip
 
     def start(i: int, shape: list[int]) -> tf.Tensor:
         if flags.model == "linear" or len(shape) == 1:
@@ -61,13 +67,15 @@ def logits(model: str, params: list, x: tf.Tensor) -> tf.Tensor:
     """The network's output.
 
     Args:
-        model: `linear`, `mlp` or `cnn`.
+        model: `linear`, `mlp`, `cnn` or `gpt`.
         params: tensors or variables of the shapes from `shapes`.
-        x: examples, [batch, ...], floats or whole numbers.
+        x: examples, [batch, ...], floats or whole numbers; for `gpt`, characters [batch, context].
 
     Returns:
-        [batch, classes], before the softmax.
+        [batch, classes], before the softmax; for `gpt`, [batch, context, characters].
     """
+    if model == "gpt":
+        return gpt.logits(params, x)
     x = tf.cast(x, params[0].dtype)
     if model == "cnn":
         if x.shape.rank != 4:
@@ -86,15 +94,21 @@ def logits(model: str, params: list, x: tf.Tensor) -> tf.Tensor:
 
 @scope("gradient")
 def gradients(model: str, params: list, batch) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """The mean loss (a scalar) of a batch (x [batch, ...], labels [batch]) at `params`, and its
-    gradients with respect to `params`."""
+    """The mean loss (a scalar) of a batch (x [batch, ...], labels [batch] or, for `gpt`, [batch,
+    context]) at `params`, and its gradients with respect to `params`."""
     loss = tf.reduce_mean(evaluate(model, params, *batch)["loss"])
     return loss, tf.gradients(loss, params)
 
 
-def evaluate(model: str, params: list, x: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
+def evaluate(
+    model: str, params: list, x: tf.Tensor, labels: tf.Tensor
+) -> dict[str, tf.Tensor | Metric]:
     """Measures each example: `accuracy` (1 or 0) and `loss`, the softmax cross-entropy; [batch]
-    each."""
+    each. For `gpt`, the loss is its mean over the characters, in bits: also
+    `bits_per_character`."""
     output = logits(model, params, x)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=output)
+    if model == "gpt":
+        bits = tf.reduce_mean(losses, axis=1) / math.log(2)
+        return {"bits_per_character": Metric(bits, lower=True), "loss": bits}
     return {"accuracy": tf.equal(tf.argmax(output, 1), labels), "loss": losses}

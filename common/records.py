@@ -5,12 +5,13 @@
     push = copies.send(grads, params)                 -> Push
     with session.next_update(..., push) as update     -> Update
     token = rounds.wait(), rounds.gather(...)         -> Token, Gathered (synchronous schemes)
+    evaluate(...)                                     -> {name: values, or a Metric}
 
 All times are seconds since 1970 (float64 scalars), each by the clock of the machine named here.
 No time of one machine is ever subtracted from that of another.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -109,3 +110,18 @@ class Update(NamedTuple):
 
     number: tf.Tensor
     counted_at: tf.Tensor
+
+
+class Metric(NamedTuple):
+    """A measure that is more than the mean over the test examples, or of which less is better.
+
+    Attributes:
+        values: one per example, [batch].
+        of_mean: the measure, computed from their mean: `math.sqrt` if `values` are squared errors
+            and the measure is their RMSE, `math.exp` for a perplexity.
+        lower: whether less is better.
+    """
+
+    values: tf.Tensor
+    of_mean: Callable[[float], float] = float
+    lower: bool = False

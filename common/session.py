@@ -12,10 +12,9 @@ import tensorflow.compat.v1 as tf
 from common import copies, fail
 from common.graph import aborts, clock
 from common.record import faults, results
-from common.records import Gathered, Push, Update
+from common.records import Gathered, Metric, Push, Update
 from common.training import checks, logs
 from common.training.chief import Chief
-from common.training.evaluation import Metric
 from common.training.loop import Session
 from common.training.measured import Replica
 from common.training.recovery import SessionCreator

@@ -3,27 +3,28 @@
 import math
 
 from common import fail
-from common.datasets.known import KNOWN, Description
+from common.datasets.known import KNOWN, Description, is_text
 
 
 def reader(data: str):
     """The module that reads `--data`: its `load(flags, part)` returns x and labels."""
     # Late: they import NumPy, a tenth of a second, and the launcher starts its tasks first.
-    from common.datasets import cifar10, digits, mnist, npz, synthetic
+    from common.datasets import cifar10, digits, mnist, npz, synthetic, text
 
     known = {"digits": digits, "mnist": mnist, "fashion_mnist": mnist, "cifar10": cifar10,
              "synthetic": synthetic}  # fmt: skip
-    return known.get(data, npz)
+    return text if is_text(data) else known.get(data, npz)
 
 
 def is_known(flags) -> bool:
-    """Whether this package reads `--data`: a known name or an .npz, not the example's own file."""
-    return flags.data in KNOWN or flags.data.endswith(".npz")
+    """Whether this package reads `--data`: a known name, an .npz or a .txt, not the example's own
+    file."""
+    return flags.data in KNOWN or flags.data.endswith(".npz") or is_text(flags.data)
 
 
 def describe(flags) -> Description:
-    """The shape, classes and size of `--data`; those of an .npz come from its arrays."""
-    return KNOWN[flags.data] if flags.data in KNOWN else reader(flags.data).describe(flags.data)
+    """The shape, classes and size of `--data`; those of a file come from the file."""
+    return KNOWN[flags.data] if flags.data in KNOWN else reader(flags.data).describe(flags)
 
 
 def shard(flags, worker: int, workers: int) -> int:
@@ -34,7 +35,7 @@ def shard(flags, worker: int, workers: int) -> int:
 
 def only_shard(flags) -> tuple[int, int] | None:
     """(k, n) if the file `--data` holds only the shard of worker k of n."""
-    return None if flags.data in KNOWN else reader(flags.data).shard(flags.data)
+    return reader(flags.data).shard(flags.data) if flags.data.endswith(".npz") else None
 
 
 def check_floats(flags) -> None:

@@ -44,6 +44,10 @@ SOURCES = {
         "https://www.cs.toronto.edu/~kriz",
         {"cifar-10-binary.tar.gz": ("c32a1d4ab5d03f1284b67883e8d87530", 170_052_171)},
     ),
+    "shakespeare": (
+        "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare",
+        {"input.txt": ("6fb458f1232090904fb40fe944165e91", 1_115_394)},
+    ),
 }
 BLOCK = 1 << 18  # bytes between progress updates
 
@@ -80,6 +84,8 @@ def fetch(
     """
     publisher, files = source or SOURCES[name]
     other = "--data digits or --data synthetic, which need" if source is None else "data that needs"
+    if name == "shakespeare":
+        other = "--data text, which needs"
     target = folder(name)
     for file, (md5, size) in files.items():
         address, path = f"{(url or publisher).rstrip('/')}/{file}", target / file

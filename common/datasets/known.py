@@ -18,4 +18,10 @@ KNOWN = {
     "cifar10": Description((32, 32, 3), 10, 50_000),
     "synthetic": Description((784,), 10, 60_000),
 }
-DOWNLOADED = ("mnist", "fashion_mnist", "cifar10")
+TEXTS = ("text", "shakespeare")  # for --model gpt; how long they are, only their reader knows
+DOWNLOADED = ("mnist", "fashion_mnist", "cifar10", "shakespeare")
+
+
+def is_text(data: str) -> bool:
+    """Whether `--data` is a text: each character of an example has a label, the next one."""
+    return data in TEXTS or data.endswith(".txt")

@@ -58,8 +58,8 @@ def check_floats(path: str) -> None:
                      "smaller ones, floats, or use a model of your own")  # fmt: skip
 
 
-def describe(path: str) -> Description:
-    arrays = read(path)
+def describe(flags) -> Description:
+    arrays = read(flags.data)
     # A shard may lack a class; the test set is the same for all workers.
     x, labels = arrays["x_train"], arrays["y_test" if "shard" in arrays else "y_train"]
     return Description(x.shape[1:], int(labels.max()) + 1, len(x))

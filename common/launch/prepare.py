@@ -71,6 +71,7 @@ def memory(flags) -> float:
             "linear": features * classes,
             "mlp": (flags.hidden or 1) * (features + classes),
             "cnn": 2 * features * classes,
+            "gpt": (flags.width or 1) * (12 * (flags.layers or 1) * (flags.width or 1) + classes),
         }.get(flags.model, 0)
         batch = (flags.batch_size or 1) * features
         needs += 4 * (weights * (1 + 2 * flags.workers) + batch * flags.workers)

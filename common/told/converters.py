@@ -50,11 +50,12 @@ def delays(text: str) -> dict[int, float]:
     return {int(worker): float(seconds) for worker, seconds in found}
 
 
-def dataset(known: tuple[str, ...], suffix: str = ".npz"):
-    """Makes a converter that accepts the known names, and paths with this suffix."""
-    names = f"one of {', '.join(known)} or " if known else ""
-    return _checked(lambda text: text if text in known else path(text), f"{names}PATH{suffix}",
-                    lambda value: value in known or value.endswith(suffix))  # fmt: skip
+def dataset(known: tuple[str, ...], *suffixes: str):
+    """Makes a converter that accepts the known names, and paths with one of these suffixes."""
+    names = f"one of {', '.join(known)}, " if known else ""
+    files = " or ".join(f"PATH{suffix}" for suffix in suffixes)
+    return _checked(lambda text: text if text in known else path(text), f"{names}{files}",
+                    lambda value: value in known or value.endswith(suffixes))  # fmt: skip
 
 
 def path(text: str) -> str:

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from common.datasets.known import is_text
 from common.told.parser import Parser
 
 
@@ -44,7 +45,24 @@ def check(flags: argparse.Namespace, defaults: dict, parse: Parser) -> None:
             parse.error(f"--delay {worker}:...: the last worker is {flags.workers - 1}")
     if flags.link_mbit and getattr(flags, "network", None) == "host":
         parse.error("--link_mbit: needs a private network; leave --network out")
+    _check_network(flags, defaults, parse)
     if Path(flags.data).suffix and not Path(flags.data).is_file():  # names have no suffix
         parse.error(f"--data: there is no file {flags.data}")
     if flags.data_url and flags.data not in parse.downloads:
         parse.error(f"--data_url: {flags.data} is not downloaded; leave the flag out")
+
+
+def _check_network(flags: argparse.Namespace, defaults: dict, parse: Parser) -> None:
+    """A gpt and the other networks need different data, and have different flags."""
+    gpt = flags.model == "gpt"
+    if gpt and not is_text(flags.data):
+        parse.error(f"--model gpt: needs a text, not {flags.data}: add --data text")
+    if is_text(flags.data) and not gpt:
+        parse.error(f"--data {flags.data}: a text needs --model gpt, not {flags.model}")
+    own = {f"--{name}" for name in ("layers", "heads", "width", "context", "target")
+           if name not in defaults}  # fmt: skip
+    for flag in sorted(parse.given & ({"--hidden", "--target_accuracy"} if gpt else own)):
+        instead = {"--target": ": use --target_accuracy", "--target_accuracy": ": use --target"}
+        parse.error(f"{flag}: --model {flags.model} has none" + instead.get(flag, "; leave it out"))
+    if gpt and flags.width % flags.heads:
+        parse.error(f"--heads {flags.heads}: must divide --width {flags.width}")

@@ -4,7 +4,6 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -12,26 +11,12 @@ import tensorflow.compat.v1 as tf
 from common import copies, data, fail
 from common.graph.scope import scope
 from common.record import metric
+from common.records import Metric
 from common.training import events
 from common.training.best import Best
 
 POINTS = 50  # about this many evaluations in a run; more in a long one
 SAMPLE = 1000  # examples
-
-
-class Metric(NamedTuple):
-    """A measure that is more than the mean over the test examples, or of which less is better.
-
-    Attributes:
-        values: one per example, [batch].
-        of_mean: the measure, computed from their mean: `math.sqrt` if `values` are squared errors
-            and the measure is their RMSE, `math.exp` for a perplexity.
-        lower: whether less is better.
-    """
-
-    values: tf.Tensor
-    of_mean: Callable[[float], float] = float
-    lower: bool = False
 
 
 class Schedule:
