@@ -249,7 +249,7 @@ class SignSGD(SynchronousSGD):
     Bernstein et al. 2018, 2019, arXiv 1802.04434, 1810.05291. beta is `--sign_momentum`; the sign
     of 0 is +1. A worker pulls the vote and applies it to its own w, which is always w~."""
 
-    defaults = {"learning_rate": 0.002, "sign_momentum": 0.9}
+    defaults = {"learning_rate": 0.001, "sign_momentum": 0.9}
     bits = 1
 
     def __init__(self, flags, gradient, w):

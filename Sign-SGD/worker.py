@@ -23,7 +23,7 @@ from common.training.rounds import Rounds
 import tensorflow.compat.v1 as tf
 
 # Flags and their defaults (--help lists them all). --steps: updates, one per round.
-DEFAULTS = {"workers": 2, "ps": 1, "steps": 1000, "learning_rate": 0.002, "sign_momentum": 0.9}
+DEFAULTS = {"workers": 2, "ps": 1, "steps": 1000, "learning_rate": 0.001, "sign_momentum": 0.9}
 NOT_WHOLE = -2  # in place of the number of updates that w contains
 
 # 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.

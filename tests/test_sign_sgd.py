@@ -106,7 +106,7 @@ def test_a_workers_copy_is_w_bit_for_bit(run, tmp_path):
 
 @pytest.mark.slow("a changed scheme")
 def test_another_rate_in_the_copy_is_found(run, tmp_path):
-    root = checked(tmp_path / "mine", ("p - flags.learning_rate * s", "p - 0.0020001 * s"))
+    root = checked(tmp_path / "mine", ("p - flags.learning_rate * s", "p - 0.0010001 * s"))
     finished = run("Sign-SGD", "--steps", 20, root=root, ok=False)
     assert finished.code != 0
     logs = [(finished.results / "logs" / f"worker-{k}.log").read_text() for k in (0, 1)]
