@@ -17,9 +17,9 @@ WIRE = (1514 + 33) / 1448
 REST, AHEAD = 3 / 4, 30_000
 
 
-def transfer_seconds(parameters: int, mbit: float) -> float:
-    """How long a link of `mbit` Mbit/s carries these parameters: 4 bytes each, and headers."""
-    return 4 * WIRE * parameters * 8e-6 / mbit
+def transfer_seconds(parameters: int, mbit: float, bits: int = 32) -> float:
+    """How long a link of `mbit` Mbit/s carries these parameters: `bits` each, and headers."""
+    return bits * WIRE * parameters * 1e-6 / mbit
 
 
 class Link:
@@ -81,7 +81,7 @@ class Cluster:
         flags: the command line; see `simulate.py`.
         scheme: of `schemes.py`.
         w: the initial global parameters.
-        size: the number of parameters, 4 bytes each, that a pull or push transfers.
+        size: the number of parameters that a pull or push transfers, `scheme.bits` each.
         journal: of `journal.py`; gets every step and update.
     """
 
@@ -89,8 +89,9 @@ class Cluster:
         self.flags, self.scheme, self.w, self.journal = flags, scheme, w, journal
         self.env = simpy.Environment()
         self.updates, self.finished = 0, self.env.event()
-        self.transfer_bytes = 4 * WIRE * size
-        self.own = transfer_seconds(size, flags.worker_mbit) if flags.worker_mbit else 0.0
+        self.transfer_bytes = scheme.bits / 8 * WIRE * size
+        mbit = flags.worker_mbit
+        self.own = transfer_seconds(size, mbit, scheme.bits) if mbit else 0.0
         self.rng = random.Random(flags.seed)
         self.down = self._links()
         self.up = self._links() if flags.duplex else self.down

@@ -25,6 +25,7 @@ class Scheme:
 
     worker = "asynchronous"  # its workers' process in workers.py
     defaults: dict  # the flags of the scheme; a new name becomes a flag
+    bits = 32  # what a pull or a push sends for each parameter
 
     def __init__(self, flags, gradient, w):
         self.flags, self.gradient, self.eta = flags, gradient, flags.learning_rate
@@ -241,6 +242,33 @@ class DifferentRates(SynchronousSGD):
         return w - sum(self.flags.learning_rates[k] * g for k, g in pushes.items())
 
 
+class SignSGD(SynchronousSGD):
+    """m_k <- beta m_k + (1 - beta) g(w);  push sign(m_k), wait;  w~ <- w~ - eta vote,
+    the sign that most workers sent; if as many sent the other, that of the first of them
+
+    Bernstein et al. 2018, 2019, arXiv 1802.04434, 1810.05291. beta is `--sign_momentum`; the sign
+    of 0 is +1. A worker pulls the vote and applies it to its own w, which is always w~."""
+
+    defaults = {"learning_rate": 0.001, "sign_momentum": 0.9}
+    bits = 1
+
+    def __init__(self, flags, gradient, w):
+        super().__init__(flags, gradient, w)
+        self.m, self.vote = [0 * w for _ in range(flags.workers)], 0 * w
+
+    def contribution(self, k, pulled):
+        beta = self.flags.sign_momentum
+        self.m[k] = beta * self.m[k] + (1 - beta) * self.gradient(k, pulled)
+        return np.where(self.m[k] >= 0, 1.0, -1.0)
+
+    def update_round(self, w, pushes):
+        self.vote = np.sign(sum(pushes.values()) + pushes[min(pushes)] / 2)
+        return w - self.eta * self.vote
+
+    def state(self):
+        return {"vote": self.vote > 0}  # packed, eight to a byte
+
+
 class SAGN(SynchronousSGD):
     """T times w <- w - eta g_t;  push the mean a_k = (1/T) sum g_t, wait;
     w~ <- w~ - (eta/n) sum_k a_k
@@ -276,6 +304,7 @@ SCHEMES = {
     "AEAMSGD": AEAMSGD,
     "Synchronous-SGD": SynchronousSGD,
     "Synchronous-SGD-different-learning-rates": DifferentRates,
+    "Sign-SGD": SignSGD,
     "SAGN": SAGN,
     "Local-SGD": LocalSGD,
 }

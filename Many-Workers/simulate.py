@@ -54,7 +54,8 @@ FLAGS = {name: flag for name, flag in flags.EVERYWHERE.items() if name not in NE
 def parser(scheme: str) -> Parser:
     """The command line of a scheme, which adds flags of its own."""
     text = f"{__doc__}\nbash Many-Workers/run.sh [flags]"
-    return flags.parser(SCHEMES[scheme].defaults, text, everywhere=FLAGS)
+    folder = Path(__file__).parents[1] / scheme  # what it says of its own flags counts here, too
+    return flags.parser(SCHEMES[scheme].defaults, text, folder, FLAGS)
 
 
 def parsed(arguments: list[str]):

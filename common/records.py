@@ -91,7 +91,8 @@ class Gathered(NamedTuple):
     """The pushes of one round of a synchronous scheme.
 
     Attributes:
-        values: their sum for each parameter, of its shape, on the parameter's ps.
+        values: their sum for each parameter, of its shape, on the parameter's ps. If stacked, what
+            each worker has sent, [workers, ...]: zeros from one whose push they do not contain.
         who: whose pushes they contain, bool [workers], on the ps of `global_step`.
     """
 

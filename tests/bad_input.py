@@ -95,6 +95,8 @@ MISTAKES = [
         ("HogWild", "--data_url http://127.0.0.1:1/", "--data_url", "digits", "leave the flag out"),
         ("Synchronous-SGD", "--backup_workers 2", "--backup_workers 2", "below --workers 2"),
         ("Synchronous-SGD", "--backup_workers -1", "--backup_workers", "0 or more"),
+        ("Sign-SGD", "--sign_momentum 1", "--sign_momentum", "below 1", "'1'"),
+        ("Sign-SGD", "--backup_workers 1", "--backup_workers"),
         (DIFFERENT, "--learning_rates 0.1", "got 1 for", "2"),
         (GPUS, "--mode towers --ps 1", "--ps", "one process", "leave it out"),
         ("In-Graph-Replication", "--ps 0", "--ps 0", "needs a parameter server"),

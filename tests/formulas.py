@@ -20,6 +20,8 @@ class Folder:
         parent: the script it derives from; just the folder's name for its main script.
         changed: at most this many lines of code are added, and at most this many removed.
         flags: flags that make the scheme's own term visible.
+        small: whether a step also makes small transfers, such as of a count that it asks for; if
+            not, it makes exactly one transfer each way.
         workers: of the run that is compared with the formula; three for asynchronous schemes, and
             where two do not show all of the formula.
     """
@@ -29,6 +31,7 @@ class Folder:
     changed: int
     flags: tuple[str, ...] = ()
     workers: int = 2
+    small: bool = False
 
 
 FOLDERS = {
@@ -47,6 +50,9 @@ FOLDERS = {
     "Synchronous-SGD-different-learning-rates": Folder(
         "Synchronous-SGD-different-learning-rates", "Synchronous-SGD", 7,
         ("--learning_rates", "0.5,0.1,0.3"), workers=3,
+    ),
+    "Sign-SGD": Folder(
+        "Sign-SGD", "Synchronous-SGD", 60, ("--learning_rate", "0.1"), workers=4, small=True
     ),
     "SAGN": Folder("SAGN", "Synchronous-SGD", 15),
     "Local-SGD": Folder("Local-SGD", "SAGN", 10),

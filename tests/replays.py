@@ -124,14 +124,18 @@ def assert_replayed(finished, scheme: schemes.Scheme) -> None:
 
 
 def assert_saved(saved: dict, params: list[str], state: dict, largest: dict) -> None:
-    """Removes from `saved`, a checkpoint, what `state` names, after comparing it."""
+    """Removes from `saved`, a checkpoint, what `state` names, after comparing it. There, bits may
+    be packed, eight to a byte."""
+    sizes = {name: saved[name].size for name in params}
     for slot, expected in state.items():
         each = [f"{name}/{slot}" if slot else name for name in params]
         names = each if np.ndim(expected) else [slot]
         missing = set(names) - set(saved)
         assert not missing, f"no {sorted(missing)} in the checkpoint: it has {sorted(saved)}"
-        measured = np.concatenate([saved.pop(name).ravel() for name in names])
-        far = np.abs(measured - expected).max()
+        values = [saved.pop(name).ravel() for name in names]
+        if np.asarray(expected).dtype == bool:
+            values = [np.unpackbits(v, count=sizes[name]) for v, name in zip(values, params)]
+        far = np.abs(np.concatenate(values) - np.asarray(expected, float)).max()
         assert far <= EXACT * largest.get(slot, np.abs(expected).max()), slot or "parameters"
 
 

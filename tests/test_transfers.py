@@ -8,6 +8,7 @@ transfers. The chief's part of a synchronous round, the update, sends nothing.
 """
 
 import collections
+import math
 import re
 
 import pytest
@@ -112,6 +113,18 @@ def assert_one_transfer_each_way(finished, ps: int = 1) -> None:
     assert with_worker == expected
 
 
+def assert_one_large_transfer_each_way(finished) -> None:
+    """Each other one is at most a number, or a sign that there is nothing: TensorFlow sends one for
+    each value of a branch that is not taken."""
+    found = collections.Counter()
+    for line in re.findall(r"^step 2 (\d+ .* from .*)$", log_of_chief(finished), re.M):
+        size, *_ = line.split()
+        if int(size) > SMALL:
+            found[tuple(re.findall(r"/job:(\w+)/replica:0/task:(\d+)", line))] += 1
+    ps, worker = ("ps", "0"), ("worker", "0")
+    assert found == {(worker, ps): 1, (ps, worker): 1}
+
+
 def sent(finished, what: str) -> collections.Counter:
     """(from, to) -> bytes that one call sent from task to task. `what`: step or round. Of three
     traced calls, the most, since a receiver may record nothing in the first."""
@@ -126,10 +139,10 @@ def sent(finished, what: str) -> collections.Counter:
     return most
 
 
-def assert_bytes(finished, rounds: bool = False) -> None:
-    """A step pulls every parameter once and pushes every parameter once; the chief's part of a
-    round sends next to nothing."""
-    once = sum(array.nbytes for array in finished.parameters)
+def assert_bytes(finished, rounds: bool = False, bits: int = 32) -> None:
+    """A step pulls every parameter once and pushes every parameter once, as so many bits; the
+    chief's part of a round sends next to nothing."""
+    once = sum(math.ceil(array.size * bits / 8) for array in finished.parameters)
     ways, worker = collections.Counter(), "worker 0"
     for (a, b), size in sent(finished, "step").items():
         ways["pulls" if b == worker else "pushes" if a == worker else "moves elsewhere"] += size

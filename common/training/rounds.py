@@ -4,7 +4,7 @@ The queues are on the ps; those of the tokens on the ps that counts the updates:
 
     tokens-K    worker K takes a token before each step: the number of updates so far
     pushed-J    what the workers push to ps J: their index, the number of their token, and a value
-                for each parameter on this ps
+                for each parameter (or for each of `sent`) on this ps
     released    not a queue, but the number of the newest token: so many updates are complete, while
                 `global_step` may have counted one that is still being applied
 
@@ -41,11 +41,20 @@ class Rounds:
     """The queues of one synchronous run, and the operations on them."""
 
     @scope("rounds")
-    def __init__(self, task, params: Sequence[tf.Variable], global_step: tf.Variable):
+    def __init__(
+        self,
+        task,
+        params: Sequence[tf.Variable],
+        global_step: tf.Variable,
+        sent: Sequence[tf.Variable] | None = None,
+    ):
+        """`sent`: variables on the ps, of the types and shapes of what the workers push, if these
+        are not those of the parameters."""
         self._task, self._params, self._global_step = task, params, global_step
-        places = dict.fromkeys([global_step.device, *[param.device for param in params]])
-        # Which parameters are on which ps. The first ps, which counts, decides whose pushes count.
-        self._on = {place: [i for i, p in enumerate(params) if p.device == place]
+        self._sent = params if sent is None else sent
+        places = dict.fromkeys([global_step.device, *[each.device for each in self._sent]])
+        # What is sent to which ps. The first ps, which counts, decides whose pushes count.
+        self._on = {place: [i for i, each in enumerate(self._sent) if each.device == place]
                     for place in places}  # fmt: skip
         with tf.device(global_step.device):
             self._tokens = [
@@ -73,7 +82,7 @@ class Rounds:
             self.close = tf.group(*map(_close, self._tokens))
         self._pushed = {}
         for j, (place, indices) in enumerate(self._on.items()):
-            own = [(params[i].dtype.base_dtype, params[i].shape) for i in indices]
+            own = [(self._sent[i].dtype.base_dtype, self._sent[i].shape) for i in indices]
             kinds = [(tf.int32, []), (tf.int64, []), *own]
             with tf.device(place):
                 # After the last update nobody empties it, and a late worker may still push twice:
@@ -114,7 +123,7 @@ class Rounds:
             ValueError: if the values have been changed on a worker after they were sent, or are
                 rows of tables.
         """
-        checks.check_sent(self._params, push)
+        checks.check_sent(self._sent, push)
         puts = []
         for place, indices in self._on.items():
             with tf.device(place):
@@ -125,37 +134,53 @@ class Rounds:
     # The chief's part.
 
     @scope("gather")
-    def gather(self, count: int) -> Gathered:
+    def gather(self, count: int, stacked: bool = False) -> Gathered:
         """Waits for one push of this round from each of the first `count` workers.
 
         Drops pushes with an older token, and a second push by a restarted worker.
+
+        Args:
+            count: how many workers' pushes an update needs.
+            stacked: whether to keep what each worker has sent, instead of the sum.
         """
-        values: list = [None] * len(self._params)
+        values: list = [None] * len(self._sent)
         wanted = None  # on the first ps: whoever comes first
         for place, indices in self._on.items():
             with tf.device(place):
-                who, sums = self._sum(place, indices, count, wanted)
+                who, found = self._take(place, indices, count, wanted, stacked)
             wanted = who if wanted is None else wanted
-            for i, total in zip(indices, sums, strict=True):
-                values[i] = total
+            for i, value in zip(indices, found, strict=True):
+                values[i] = value
         return Gathered(values, wanted)
 
-    def _sum(self, place: str, indices: list[int], count: int, wanted: tf.Tensor | None):
-        """On one ps: which workers' pushes it has taken, and their sum for its parameters."""
+    def _take(
+        self, place: str, indices: list[int], count: int, wanted: tf.Tensor | None, stacked: bool
+    ):
+        """On one ps: which workers' pushes it has taken, and for each parameter their sum, or what
+        each worker has sent."""
         workers = self._task.flags.workers
+
+        def row_of(worker, value):  # all other rows are 0
+            rows = tf.zeros([workers, *value.shape], value.dtype)
+            return tf.tensor_scatter_nd_update(rows, [[worker]], [value])
 
         def take_one(who, sums):
             worker, number, *pushed = self._pushed[place].dequeue()
             counts = tf.equal(number, self._round) & ~who[worker]
             if wanted is not None:
                 counts &= wanted[worker]
+            if stacked:  # the sum of such arrays has all rows
+                pushed = [row_of(worker, value) for value in pushed]
             sums = tf.cond(counts, lambda: [s + v for s, v in zip(sums, pushed)], lambda: sums)
             return who | tf.one_hot(worker, workers, counts, False), sums
 
         def incomplete(who, _):
             return tf.math.count_nonzero(who) < count
 
-        zeros = [tf.zeros(self._params[i].shape, self._params[i].dtype) for i in indices]
+        each = [workers] if stacked else []
+        zeros = [
+            tf.zeros([*each, *self._sent[i].shape], self._sent[i].dtype.base_dtype) for i in indices
+        ]
         start = tf.zeros([workers], tf.bool), zeros
         # One at a time: each iteration needs to know what the one before has taken.
         return tf.while_loop(incomplete, take_one, start, parallel_iterations=1)
