@@ -56,7 +56,10 @@ def shown_defaults(text: str) -> dict[str, list[str]]:
 def expected_defaults(own: dict) -> dict[str, list[str]]:
     """What `--help` must show for an example with these `DEFAULTS`."""
     known = common_flags.EVERYWHERE | common_flags.IF_NAMED
-    values = {name: flag.default for name, flag in common_flags.EVERYWHERE.items()} | own
+    usual = common_flags.EVERYWHERE
+    if own.get("model", "mlp") in common_flags.MODELS:
+        usual = usual | common_flags.WITH_GPT
+    values = {name: flag.default for name, flag in usual.items()} | own
     shown = {"help": [], "plain": ["show one on a terminal"]}
     for name, value in values.items():
         if name == "chief":  # no flag
@@ -158,12 +161,15 @@ def options(defaults: dict, *given):
 
 def test_the_tables_of_flags_are_the_only_ones():
     """The launcher, a task and this test's own examples read the same tables."""
-    names = [*common_flags.EVERYWHERE, *common_flags.IF_NAMED]
-    assert len(names) == len(set(names))
+    names = [*common_flags.EVERYWHERE, *common_flags.IF_NAMED, *common_flags.WITH_GPT]
+    assert len(names) == len(set(names)) + 1  # an example may also name target
     lines = "".join(path.read_text() for path in (ROOT / "common").rglob("*.py"))
     for name in names:
         assert not re.search(rf'add_argument\(\s*"--{name}"', lines), name
-    assert set(vars(options({}))) == {*common_flags.EVERYWHERE, "plain"}
+    usual = {*common_flags.EVERYWHERE, "plain"}
+    assert set(vars(options({}))) == usual | common_flags.WITH_GPT.keys()
+    for model in ("own", ("mlp", "linear")):
+        assert set(vars(options({"model": model}))) == usual
     for name, flag in common_flags.IF_NAMED.items():
         assert hasattr(options({name: flag.default}), name)
 

@@ -86,7 +86,10 @@ SLOW = {
     "common.pictures.curves": "Matplotlib: half a second",
     "common.launch.screen": "rich: a quarter of a second",
     **dict.fromkeys(
-        (f"common.datasets.{name}" for name in ("cifar10", "digits", "mnist", "npz", "synthetic")),
+        (
+            f"common.datasets.{name}"
+            for name in ("cifar10", "digits", "mnist", "npz", "synthetic", "text")
+        ),
         "NumPy: a tenth of a second, before the tasks start",
     ),
     "numpy": "a tenth of a second, before the tasks start",
