@@ -30,6 +30,11 @@ class Scheme:
         self.flags, self.gradient, self.eta = flags, gradient, flags.learning_rate
         self.window = getattr(flags, "window", 1)
 
+    def may_begin(self, k, finished):
+        """Whether worker k may begin a step. `finished`: how many each worker has finished. Workers
+        in synchronous rounds are not asked: they wait for a token."""
+        return True
+
     def contribution(self, k, pulled):
         return self.gradient(k, pulled)
 
@@ -61,6 +66,18 @@ class StalenessAware(HogWild):
 
     def update(self, w, g, s, pulled):
         return w - self.eta / max(1, s) * g
+
+
+class StaleSynchronous(HogWild):
+    """before its step t, wait until every worker has finished its step t - 1 - s;
+    push g(w);  w~ <- w~ - eta g
+
+    Ho et al. 2013. s is `--max_staleness`."""
+
+    defaults = {"learning_rate": 0.2, "max_staleness": 3}
+
+    def may_begin(self, k, finished):
+        return finished[k] - min(finished) <= self.flags.max_staleness
 
 
 class DCASGD(HogWild):
@@ -266,6 +283,7 @@ class LocalSGD(SynchronousSGD):
 SCHEMES = {
     "HogWild": HogWild,
     "Staleness-Aware": StalenessAware,
+    "Stale-Synchronous-Parallel": StaleSynchronous,
     "DC-ASGD": DCASGD,
     "AGN": AGN,
     "Plain-DOWNPOUR": PlainDownpour,
