@@ -81,14 +81,26 @@ class StaleSynchronous(HogWild):
 
 
 class DCASGD(HogWild):
-    """push g(w);  w~ <- w~ - eta (g + lambda g g (w~ - w))
+    """push g(w);  w~ <- w~ - eta (g + lambda g g (w~ - w));
+    with --adaptive, M <- 0.95 M + 0.05 g g first, and lambda / sqrt(M + 1e-7) for lambda
 
-    Zheng et al. 2017, arXiv 1609.08326, Algorithm 2."""
+    Zheng et al. 2017, arXiv 1609.08326, Algorithm 2 and section 6."""
 
-    defaults = {"learning_rate": 0.2, "dc_lambda": 0.04}
+    defaults = {"learning_rate": 0.2, "dc_lambda": 0.04, "adaptive": False}
+
+    def __init__(self, flags, gradient, w):
+        super().__init__(flags, gradient, w)
+        self.M = np.zeros_like(w)
 
     def update(self, w, g, s, pulled):
-        return w - self.eta * (g + self.flags.dc_lambda * g * g * (w - pulled))
+        strength = self.flags.dc_lambda
+        if self.flags.adaptive:
+            self.M = 0.95 * self.M + 0.05 * g * g
+            strength = strength / np.sqrt(self.M + 1e-7)
+        return w - self.eta * (g + strength * g * g * (w - pulled))
+
+    def state(self):
+        return {"mean_square": self.M} if self.flags.adaptive else {}
 
 
 class SparseEmbeddings(HogWild):
