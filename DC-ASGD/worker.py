@@ -7,14 +7,17 @@ Each worker repeats this, without waiting for the others:
     push   w~ <- w~ - eta (g + lambda g g (w~ - w_pulled)),  element by element
 
 The lambda term (--dc_lambda) estimates how the gradient has changed: others may have moved w~ since
-the pull.
+the pull. With --adaptive, each element has its own lambda, smaller where gradients are large:
+
+    M <- 0.95 M + 0.05 g g;  lambda <- lambda / sqrt(M + 1e-7)
 """
 
 from common import cluster, copies, data, models, session  # import first: quiet start-up
 import tensorflow.compat.v1 as tf
 
 # Flags and their defaults (--help lists them all). --steps: total updates by all workers.
-DEFAULTS = {"workers": 2, "ps": 1, "steps": 2000, "learning_rate": 0.2, "dc_lambda": 0.04}
+DEFAULTS = {"workers": 2, "ps": 1, "steps": 2000, "learning_rate": 0.2,
+            "dc_lambda": 0.04, "adaptive": False}  # fmt: skip
 
 # 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
 tf.disable_eager_execution()  # use graphs and sessions; the main README says why
@@ -29,6 +32,14 @@ with tf.device(tf.train.replica_device_setter(cluster=task.cluster)):
     params = models.create(flags)  # weights, biases, weights, ...
     global_step = tf.train.get_or_create_global_step()
 
+
+def beside(p):  # M: the moving mean of g g, on the parameter's ps
+    with tf.device(p.device):
+        return tf.Variable(tf.zeros(p.shape), trainable=False, name=f"{p.op.name}/mean_square")
+
+
+squares = [beside(p) for p in params] if flags.adaptive else [None] * len(params)
+
 with tf.device(task.device):  # this worker's GPU, or its CPU
     # 4. Worker k of n gets examples k, k + n, ...; next_batch() adds ops that draw a new batch.
     next_batch = data.batches(flags, worker=task.index, workers=flags.workers)
@@ -42,13 +53,19 @@ with tf.device(task.device):  # this worker's GPU, or its CPU
 # Push: w~ <- w~ - eta (g + lambda g g (w~ - w_pulled)), on the ps, once the gradients have arrived.
 # global_step counts it first (update.number: the count before), then it is applied. After --steps
 # updates, sess.run(step) raises OutOfRangeError instead, which ends the loop.
-def compensated(p, g, pulled):
-    return flags.learning_rate * (g + flags.dc_lambda * g * g * (p - pulled))
+def strength(M, g):  # lambda
+    if M is None:
+        return flags.dc_lambda
+    return flags.dc_lambda / tf.sqrt(M.assign(0.95 * M + 0.05 * g * g) + 1e-7)
+
+
+def compensated(p, g, pulled, M):
+    return flags.learning_rate * (g + strength(M, g) * g * g * (p - pulled))
 
 
 with session.next_update(global_step, flags, push) as update:  # pull.on_ps: w_pulled
-    sent = zip(params, push.values, pull.on_ps)
-    step = tf.group(*[p.assign_sub(compensated(p, g, pulled)) for p, g, pulled in sent])
+    sent = zip(params, push.values, pull.on_ps, squares)
+    step = tf.group(*[p.assign_sub(compensated(p, g, pulled, M)) for p, g, pulled, M in sent])
 
 # 6. The monitored session: worker 0 initialises w~. At the start and the end, each waits for all.
 me = session.Replica(step, loss, pull, push, update)  # what to run, and what to measure

@@ -99,6 +99,8 @@ class Cluster:
         self.window = getattr(flags, "window", 1)  # mini-batches between a pull and a push
         # Times of each worker's current step: it asked, the ps read w~, it got w, it has computed.
         self.asked, self.read, self.got, self.computed = ([0.0] * flags.workers for _ in range(4))
+        # How many pushes of each worker are applied, and who waits for more of the others.
+        self.pushed, self.held = [0] * flags.workers, []
         # Synchronous rounds: each worker's last token, and the contributions to this round.
         self.last_token, self.round = [-1] * flags.workers, {}
         self.released = self.env.event()
@@ -160,6 +162,11 @@ class Cluster:
         """Returns w~ and the number of updates that it holds."""
         self.asked[k] = self.env.now
         yield self.ask(k)
+        arrived = self.env.now
+        while not self.scheme.may_begin(k, self.pushed):
+            self.held.append(self.env.event())
+            yield self.held[-1]
+        self.asked[k] += self.env.now - arrived  # that was waiting
         self.read[k] = self.env.now
         w, number = self.w, self.updates
         yield from self.travel(self.down)
@@ -177,6 +184,10 @@ class Cluster:
         told = self.message(self.down)
         self.journal.step(self, k, self.updates + 1, pulled_at, staleness, told)
         self.update(w, [k])
+        self.pushed[k] += 1
+        held, self.held = self.held, []
+        for event in held:
+            event.succeed()
         yield from self.confirm(k, told)
 
     def token(self, k: int):

@@ -31,6 +31,11 @@ class Scheme:
         self.flags, self.gradient, self.eta = flags, gradient, flags.learning_rate
         self.window = getattr(flags, "window", 1)
 
+    def may_begin(self, k, finished):
+        """Whether worker k may begin a step. `finished`: how many each worker has finished. Workers
+        in synchronous rounds are not asked: they wait for a token."""
+        return True
+
     def contribution(self, k, pulled):
         return self.gradient(k, pulled)
 
@@ -64,15 +69,39 @@ class StalenessAware(HogWild):
         return w - self.eta / max(1, s) * g
 
 
+class StaleSynchronous(HogWild):
+    """before its step t, wait until every worker has finished its step t - 1 - s;
+    push g(w);  w~ <- w~ - eta g
+
+    Ho et al. 2013. s is `--max_staleness`."""
+
+    defaults = {"learning_rate": 0.2, "max_staleness": 3}
+
+    def may_begin(self, k, finished):
+        return finished[k] - min(finished) <= self.flags.max_staleness
+
+
 class DCASGD(HogWild):
-    """push g(w);  w~ <- w~ - eta (g + lambda g g (w~ - w))
+    """push g(w);  w~ <- w~ - eta (g + lambda g g (w~ - w));
+    with --adaptive, M <- 0.95 M + 0.05 g g first, and lambda / sqrt(M + 1e-7) for lambda
 
-    Zheng et al. 2017, arXiv 1609.08326, Algorithm 2."""
+    Zheng et al. 2017, arXiv 1609.08326, Algorithm 2 and section 6."""
 
-    defaults = {"learning_rate": 0.2, "dc_lambda": 0.04}
+    defaults = {"learning_rate": 0.2, "dc_lambda": 0.04, "adaptive": False}
+
+    def __init__(self, flags, gradient, w):
+        super().__init__(flags, gradient, w)
+        self.M = np.zeros_like(w)
 
     def update(self, w, g, s, pulled):
-        return w - self.eta * (g + self.flags.dc_lambda * g * g * (w - pulled))
+        strength = self.flags.dc_lambda
+        if self.flags.adaptive:
+            self.M = 0.95 * self.M + 0.05 * g * g
+            strength = strength / np.sqrt(self.M + 1e-7)
+        return w - self.eta * (g + strength * g * g * (w - pulled))
+
+    def state(self):
+        return {"mean_square": self.M} if self.flags.adaptive else {}
 
 
 class SparseEmbeddings(HogWild):
@@ -294,6 +323,7 @@ class LocalSGD(SynchronousSGD):
 SCHEMES = {
     "HogWild": HogWild,
     "Staleness-Aware": StalenessAware,
+    "Stale-Synchronous-Parallel": StaleSynchronous,
     "DC-ASGD": DCASGD,
     "AGN": AGN,
     "Plain-DOWNPOUR": PlainDownpour,

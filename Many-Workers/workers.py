@@ -5,7 +5,7 @@ Compare them with the `worker.py` of HogWild, AEASGD and Synchronous-SGD.
 
 
 def asynchronous(cluster, k):
-    """Pulls, computes and pushes. Nobody waits for anybody."""
+    """Pulls, computes and pushes. Nobody waits, unless the scheme says who `may_begin` a step."""
     while True:
         w, pulled_at = yield from cluster.pull(k)
         yield cluster.computing(k)  # the time that T mini-batches take

@@ -64,6 +64,7 @@ IF_NAMED = {
     "moving_rate": Flag(to.ZERO_TO_ONE, None, "A", "alpha, elastic (default: 0.9 / workers)"),
     "momentum": Flag(to.BELOW_ONE, 0.9, "D", "delta, Nesterov's momentum"),
     "backup_workers": Flag(to.WHOLE, 0, "B", "an update waits for all workers but B"),
+    "max_staleness": Flag(to.WHOLE, 3, "S", "steps that a worker may be ahead of the slowest"),
     "learning_rates": Flag(to.listed(to.POSITIVE), None, "A,B,...",
                            "one per worker (default: learning_rate / workers)"),
     "target": TARGET,

@@ -75,11 +75,11 @@ class Push(NamedTuple):
 
 
 class Token(NamedTuple):
-    """A worker's permission to take part in a round of a synchronous scheme.
+    """A worker's permission to begin a step, in a scheme whose workers wait for each other.
 
     Attributes:
-        number: the number of the round's update: how many were made before it; int64 scalar, on the
-            ps of `global_step`.
+        number: in a synchronous scheme, the number of the round's update: how many were made before
+            it; int64 scalar, on the ps of `global_step`.
         asked_at: when that ps was asked for the token, by its clock.
     """
 

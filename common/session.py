@@ -75,6 +75,7 @@ def training(
     *,
     tables: Sequence = (),
     rounds=None,
+    waits=None,
     begin: Sequence[tf.Operation] = (),
     hooks: Sequence[tf.train.SessionRunHook] = (),
     evaluate: Callable[..., dict[str, tf.Tensor | Metric]] | None = None,
@@ -94,6 +95,9 @@ def training(
             will hold them after the others; `evaluate` gets the variables, not their values.
         replicas: what each replica that this process drives does in a step: mostly one.
         rounds: the rounds of a synchronous scheme.
+        waits: of a scheme whose workers make their own updates, but sometimes wait for each other:
+            an object with three operations on the ps. `start` runs when a session begins, `again`
+            after an aborted step, and `close` ends the loops of those who wait if the run stops.
         begin: run before the first step, and again after a recovery, once the parameters exist.
         hooks: the script's own; they see every step.
         evaluate: takes (parameters, x, labels), tensors, and returns measures of each example: name
@@ -129,13 +133,13 @@ def training(
         steps.append(Step(task, task.index + first, group, shards))
     # The count that hooks read. Within a step, it has been read already; but a hook may also read
     # it between steps, and must not wait for other workers then.
-    pull = replicas[0].pull
+    pull, waits = replicas[0].pull, waits or rounds
     with tf.device(global_step.device):
-        count = global_step.read_value() if rounds or pull is None else pull.count
+        count = global_step.read_value() if waits or pull is None else pull.count
     tf.add_to_collection("global_step_read_op_cache", count)
 
-    together = StartAndStop(task, [*begin, *([rounds.start] if rounds else [])],
-                            [rounds.close] if rounds else [])  # fmt: skip
+    together = StartAndStop(task, [*begin, *([waits.start] if waits else [])],
+                            [waits.close] if waits else [])  # fmt: skip
     chief = None
     if task.is_chief:
         chief = Chief(task, params, tables, evaluate, test, validation, together, count)
@@ -145,7 +149,7 @@ def training(
     outer = [*(chief.hooks if chief else []), together]
     if rounds and chief:
         outer.append(rounds.chief)
-    again = [rounds.again] if rounds else []
+    again = [waits.again] if waits else []
     # Hooks see about 75 calls of each worker or more, never two in a row.
     calls = flags.steps / (flags.steps_per_execution * (1 if rounds else flags.workers))
     between = max(1, int(calls / 80))

@@ -45,7 +45,8 @@ FOLDERS = {
     "Dynamic-SGD": Folder("Dynamic-SGD", "AGN", 9, workers=3),
     "AEASGD": Folder("AEASGD", "AGN", 26, workers=3),
     "AEAMSGD": Folder("AEAMSGD", "AEASGD", 12, workers=3),
-    "DC-ASGD": Folder("DC-ASGD", "HogWild", 7, ("--dc_lambda", "2"), workers=3),
+    "Stale-Synchronous-Parallel": Folder("Stale-Synchronous-Parallel", "HogWild", 10, workers=3),
+    "DC-ASGD": Folder("DC-ASGD", "HogWild", 15, ("--dc_lambda", "2"), workers=3),
     "Synchronous-SGD": Folder("Synchronous-SGD", "Distributed-Setup", 15, workers=3),
     "Synchronous-SGD-different-learning-rates": Folder(
         "Synchronous-SGD-different-learning-rates", "Synchronous-SGD", 7,

@@ -42,6 +42,12 @@ def scheme_of(example: str, flags: dict) -> schemes.Scheme:
     return class_of(example)(own, gradients.gradients(own.workers), np.zeros(SIZE))
 
 
+def formula(scheme: schemes.Scheme) -> list:
+    """What its workers send, and what the ps does with it; not who waits."""
+    names = "contribution", "local_steps", "update", "update_round"
+    return [getattr(type(scheme), name, None) for name in names]
+
+
 def replayed(finished, scheme: schemes.Scheme) -> np.ndarray:
     """The global parameters after all updates of a run; afterwards, `scheme` has its last state."""
     return history(finished, scheme)[-1]

@@ -102,6 +102,7 @@ def aborting(example: str, to):
         ("Local-SGD", ["--window", 2, "--ps", 2]),
         ("HogWild", ["--steps_per_execution", 4]),
         ("Synchronous-SGD", ["--steps_per_execution", 4]),
+        ("Stale-Synchronous-Parallel", ["--max_staleness", 0]),
     ],
 )
 def test_a_run_with_aborted_calls_matches_its_formula(run, tmp_path, example, more):

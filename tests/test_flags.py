@@ -193,6 +193,7 @@ CHANGED = {  # other defaults of known flags
     "moving_rate": 0.2,
     "momentum": 0.5,
     "backup_workers": 1,
+    "max_staleness": 5,
     "learning_rates": [0.1, 0.2],
     "target": 0.5,
     "evaluate_every": 10,

@@ -50,6 +50,7 @@ SHORTER = {
     },
     "Keras-Model": {"steps": 200},
     "AGN": {"batches": 480, "hidden": 500, "seeds": 1},
+    "Stale-Synchronous-Parallel": {"steps": 400, "simulated_steps": 1000, "seeds": 1},
     "DC-ASGD": {"steps": 400, "workers": 2, "real_steps": 80},
     "SAGN": {"batches": 400, "window": 10, "hidden": 500, "seeds": 1},
     "HogWild": {"steps": 300, "batch": 32, "seeds": 1, "crowd": 3, "delay": seconds(0.02)},

@@ -19,6 +19,7 @@ from replays import (
     class_of,
     distance,
     flat,
+    formula,
     in_order,
     replayed,
     rounds,
@@ -87,8 +88,21 @@ def test_a_run_matches_its_formula(run, tmp_path, example):
     parent = formulas.FOLDERS.get(row.parent)
     if parent and parent.scheme not in (None, row.scheme):
         other = scheme_of(row.parent, finished.summary["flags"])
-        if (other.worker == "synchronous") == (kind == "synchronous"):  # its own term is visible
+        waits = (other.worker == "synchronous") != (kind == "synchronous")
+        if not waits and formula(other) != formula(scheme):  # its own term is visible
             assert distance(flat(finished), replayed(finished, other)) > 10 * EXACT
+
+
+def test_adaptive_compensation_matches_its_formula(run):
+    """DC-ASGD's M is in the checkpoint, and its own term is visible."""
+    finished = run("DC-ASGD", "--model", "linear", "--batch_size", 0, "--learning_rate", 0.3,
+                   "--steps", STEPS, "--workers", 3, "--adaptive", "--dc_lambda", 0.5,
+                   "--delay", ",".join(f"{k}:{seconds(0.01)}" for k in range(3)))  # fmt: skip
+    told = finished.summary["flags"]
+    assert_replayed(finished, scheme_of("DC-ASGD", told))
+    assert distance(flat(finished), simulated(finished)) < EXACT
+    other = scheme_of("DC-ASGD", told | {"adaptive": False})
+    assert distance(flat(finished), replayed(finished, other)) > 10 * EXACT
 
 
 SEVERAL = ["AEAMSGD --window 1", "SAGN --window 1"]

@@ -4,12 +4,15 @@
 `linear`, so nothing is random.
 """
 
+import argparse
+
 import numpy as np
 import pytest
 from conftest import ROOT
 from gradients import digits, gradient
 from machine import seconds
 from replays import SIZE, flat, in_order, in_rounds, replayed, rounds, scheme_of
+from schemes import DCASGD
 
 from common import flags
 from common.told.example import example_of
@@ -114,12 +117,23 @@ SPECIAL_CASES = [
 @pytest.mark.parametrize("scheme, parent, case", SPECIAL_CASES)
 def test_a_special_case_is_the_parent(scheme, parent, case):
     """As the notebooks say. Other values give something else."""
-    usual = {"learning_rate": 0.4, "workers": 2, "window": 4, "dc_lambda": 200, "momentum": 0.9,
-             "moving_rate": 0.3, "learning_rates": [0.3, 0.1]}  # fmt: skip
+    usual = {"learning_rate": 0.4, "workers": 2, "window": 4, "dc_lambda": 200, "adaptive": False,
+             "momentum": 0.9, "moving_rate": 0.3, "learning_rates": [0.3, 0.1]}  # fmt: skip
     expected = trained_in_numpy(parent, usual | case)
     assert_close(trained_in_numpy(scheme, usual | case), expected, 1e-12)
     other = trained_in_numpy(scheme, usual) - trained_in_numpy(parent, usual)
     assert np.abs(other).max() > 1e-3
+
+
+def test_two_updates_of_adaptive_compensation():
+    """Of one parameter, by hand: M = 0.2 and 0.39; the second has a stale pull."""
+    flags = argparse.Namespace(learning_rate=0.5, dc_lambda=2, adaptive=True)
+    scheme = DCASGD(flags, None, np.zeros(1))
+    w = scheme.update(np.array([1.0]), np.array([2.0]), 0, np.array([1.0]))
+    assert (w[0], scheme.M[0]) == (0, pytest.approx(0.2))
+    w = scheme.update(w, np.array([2.0]), 1, np.array([1.0]))
+    assert scheme.state()["mean_square"][0] == pytest.approx(0.39)
+    assert w[0] == pytest.approx(-0.5 * (2 + 2 / (0.39 + 1e-7) ** 0.5 * 4 * -1))
 
 
 def test_full_batches_on_equal_shards_are_one_process():

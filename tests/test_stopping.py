@@ -19,7 +19,7 @@ class Stop(tf.train.SessionRunHook):
 
 
 # 6. """
-SCHEMES = ["HogWild", "AEASGD", "Synchronous-SGD", "Local-SGD"]
+SCHEMES = ["HogWild", "AEASGD", "Stale-Synchronous-Parallel", "Synchronous-SGD", "Local-SGD"]
 STEPS = 10**6  # the run would not end by itself
 
 

@@ -51,13 +51,15 @@ def check(
 def _check_parts(replica: Replica, in_rounds: bool) -> None:
     """What is measured must be what the step does."""
     runs = needed([replica.step, replica.loss.op])
-    pull, push, update = replica.pull, replica.push, replica.update
+    pull, push, update, token = replica.pull, replica.push, replica.update, replica.token
     number = "the token of rounds.wait()" if in_rounds else f"that of `{INSIDE}`"
     parts = [("update", [update.number], number)]
     if pull is not None and pull.arrived_at is not None:
         parts.append(("pull", pull.w, "the one whose pull.w the step uses"))
     if push is not None:
         parts.append(("push", push.values, "the one that the update, or rounds.push, uses"))
+    if token is not None:
+        parts.append(("token", [token.number], "the one that the step's pull waits for"))
     for name, tensors, right in parts:
         ops = [each.op for each in tf.nest.flatten(tensors, expand_composites=True)]
         if runs.isdisjoint(ops):

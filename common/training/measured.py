@@ -28,6 +28,7 @@ class Replica(NamedTuple):
         update: the update that its push made or, in a synchronous scheme, the token of the round
             that it took part in.
         pushes_first: whether it sends its push before it computes, as the elastic schemes do.
+        token: what it waited for before it pulled, if it also makes its own update.
         more: what else its events say: name -> scalars, each on any device; the event has their
             sum.
     """
@@ -38,6 +39,7 @@ class Replica(NamedTuple):
     push: Push | None = None
     update: Update | Token | None = None
     pushes_first: bool = False
+    token: Token | None = None
     more: Mapping[str, Sequence[tf.Tensor]] = MappingProxyType({})
 
 
@@ -81,12 +83,13 @@ class Measured:
         asked_at, arrived_at = (pull.asked_at, pull.arrived_at) if pull else (None, None)
         # In this process, the session's calls are timed by the same clock.
         self._own_clock = here in ("", task.device)
+        token = update if isinstance(update, Token) else replica.token
         there = There(
             number=update.number,
             count=pull.count if pull else update.number,
             read_at=pull.read_at if pull else None,
             counted_at=update.counted_at if isinstance(update, Update) else None,
-            asked_at=update.asked_at if isinstance(update, Token) else None,
+            asked_at=token.asked_at if token else None,
         )
         self.rows = [
             Rows(Here(replica.loss, asked_at, arrived_at, computed_at), here, f"{name}-here"),
