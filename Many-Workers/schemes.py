@@ -320,6 +320,33 @@ class DiLoCo(InnerSteps):
         return {"u": self.u}
 
 
+class AsyncDiLoCo(InnerSteps):
+    """InnerSteps;  push d = w_pulled - w;  B <- B + d;  at every N-th update
+    u <- beta u + B / N,  w~ <- w~ - rate (beta u + d / N),  B <- 0;  else w~ <- w~ - rate d / N
+
+    Liu et al. 2024, arXiv 2401.09135, with c = 0. N is `--delay_period`."""
+
+    defaults = {**InnerSteps.defaults, "delay_period": None}  # None: n
+
+    def __init__(self, flags, gradient, w):
+        super().__init__(flags, gradient, w)
+        self.B, self.number = 0 * w, 0
+
+    def update(self, w, d, s, pulled):
+        rate, beta, period = (
+            self.flags.outer_rate, self.flags.outer_momentum, self.flags.delay_period
+        )  # fmt: skip
+        self.B, self.number = self.B + d, self.number + 1
+        if self.number % period:
+            return w - rate * d / period
+        self.u = beta * self.u + self.B / period
+        self.B = 0 * d
+        return w - rate * (beta * self.u + d / period)
+
+    def state(self):
+        return {"B": self.B, "u": self.u}
+
+
 SCHEMES = {
     "HogWild": HogWild,
     "Staleness-Aware": StalenessAware,
@@ -336,4 +363,5 @@ SCHEMES = {
     "SAGN": SAGN,
     "Local-SGD": LocalSGD,
     "DiLoCo": DiLoCo,
+    "Async-DiLoCo": AsyncDiLoCo,
 }

@@ -62,6 +62,8 @@ IF_NAMED = {
                   "update on the ps: nesterov (DiLoCo), momentum (SlowMo)"),
     "outer_rate": Flag(to.POSITIVE, 0.7, "R", "step size of the update on the ps"),
     "outer_momentum": Flag(to.BELOW_ONE, 0.9, "M", "momentum of the update on the ps"),
+    "delay_period": Flag(to.COUNT, None, "N", "updates per change of u (default: workers)"),
+    "dynamic_steps": Flag(bool, False, "", "slower workers make fewer local steps"),
     "backup_workers": Flag(to.WHOLE, 0, "B", "an update waits for all workers but B"),
     "learning_rates": Flag(to.listed(to.POSITIVE), None, "A,B,...",
                            "one per worker (default: learning_rate / workers)"),
@@ -187,5 +189,7 @@ def complete(flags: argparse.Namespace, defaults: dict) -> None:
         flags.workers, flags.ps = getattr(flags, "threads", None) or flags.workers, 0
     if "moving_rate" in defaults and flags.moving_rate is None:
         flags.moving_rate = 0.9 / flags.workers
+    if "delay_period" in defaults and flags.delay_period is None:
+        flags.delay_period = flags.workers
     if "learning_rates" in defaults and flags.learning_rates is None:
         flags.learning_rates = [flags.learning_rate / flags.workers] * flags.workers

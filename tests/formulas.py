@@ -55,6 +55,10 @@ FOLDERS = {
         "DiLoCo", "Local-SGD", 50,
         ("--learning_rate", "0.01", "--inner_epsilon", "1e-3"), workers=3,
     ),
+    "Async-DiLoCo": Folder(
+        "Async-DiLoCo", "Dynamic-SGD", 80,
+        ("--learning_rate", "0.1", "--inner_epsilon", "1e-3"), workers=3,
+    ),
     "Multiple-GPUs-Single-Machine": Folder("HogWild", "HogWild", 15),
     "Model-Parallelism": Folder(None, "Non-Distributed-Setup/train.py", 80),
     "Your-Own": Folder(None, "HogWild", 30),
