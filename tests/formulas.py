@@ -52,11 +52,11 @@ FOLDERS = {
     "Local-SGD": Folder("Local-SGD", "SAGN", 10),
     # Where a gradient is nearly 0, AdamW with a smaller epsilon follows its rounding.
     "DiLoCo": Folder(
-        "DiLoCo", "Local-SGD", 50,
+        "DiLoCo", "Local-SGD", 40,
         ("--learning_rate", "0.01", "--inner_epsilon", "1e-3"), workers=3,
     ),
     "Async-DiLoCo": Folder(
-        "Async-DiLoCo", "Dynamic-SGD", 80,
+        "Async-DiLoCo", "Dynamic-SGD", 57,
         ("--learning_rate", "0.1", "--inner_epsilon", "1e-3"), workers=3,
     ),
     "Multiple-GPUs-Single-Machine": Folder("HogWild", "HogWild", 15),

@@ -61,6 +61,8 @@ SHORTER = {
     "AEASGD": {"batches": 1000, "exchanges": 16},
     "AEAMSGD": {"exchanges": 16},
     "Local-SGD": {"rounds": 6},
+    "DiLoCo": {"rounds": 5, "seeds": 1, "steps": 20},
+    "Async-DiLoCo": {"pushes": 120, "seeds": 1, "steps": 20},
     "Synchronous-SGD": {"steps": 40, "slow_steps": 4, "quick_steps": 12, "delay": seconds(0.2)},
     "All-Reduce": {"steps": 20},
     "Synchronous-SGD-different-learning-rates": {"steps": 60, "seeds": 1},
