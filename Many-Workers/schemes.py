@@ -320,6 +320,90 @@ class LocalSGD(SynchronousSGD):
         return w + sum(pushes.values()) / len(pushes)
 
 
+class InnerSteps(Scheme):
+    """T times  i <- i + 1,  m <- b1 m + (1 - b1) g,  v <- b2 v + (1 - b2) g g,
+    w <- w - eta (m^ / (sqrt(v^) + eps) + decay w),  m^ = m / (1 - b1^i),  v^ = v / (1 - b2^i)
+
+    AdamW (Loshchilov and Hutter 2019, arXiv 1711.05101); with --inner sgd, w <- w - eta g. Each
+    worker keeps its m, v and i."""
+
+    defaults = {"learning_rate": 0.002, "window": 20, "inner": "adamw", "inner_beta1": 0.9,
+                "inner_beta2": 0.99, "inner_epsilon": 1e-8, "weight_decay": 0.1,
+                "outer_rate": 0.7, "outer_momentum": 0.9}  # fmt: skip
+
+    def __init__(self, flags, gradient, w):
+        super().__init__(flags, gradient, w)
+        self.m, self.v = ([0 * w for _ in range(flags.workers)] for _ in range(2))
+        self.i = [0] * flags.workers
+        self.u = 0 * w
+
+    def contribution(self, k, pulled):
+        """Returns w_pulled - w."""
+        w, f = pulled, self.flags
+        for _ in range(self.window):
+            g = self.gradient(k, w)
+            if f.inner == "sgd":
+                w = w - self.eta * g
+                continue
+            self.i[k] += 1
+            self.m[k] = f.inner_beta1 * self.m[k] + (1 - f.inner_beta1) * g
+            self.v[k] = f.inner_beta2 * self.v[k] + (1 - f.inner_beta2) * g * g
+            m = self.m[k] / (1 - f.inner_beta1 ** self.i[k])
+            v = self.v[k] / (1 - f.inner_beta2 ** self.i[k])
+            w = w - self.eta * (m / (np.sqrt(v) + f.inner_epsilon) + f.weight_decay * w)
+        return pulled - w
+
+
+class DiLoCo(InnerSteps):
+    """InnerSteps;  push d_k = w_pulled - w, wait;  D = 1 / (n - b) sum_k d_k;
+    u <- mu u + D,  w~ <- w~ - rate (D + mu u)
+
+    Douillard et al. 2023, arXiv 2311.08105, Algorithm 1. With --outer momentum,
+    u <- mu u + D / eta,  w~ <- w~ - rate eta u:  SlowMo, Wang et al. 2019, arXiv 1910.00643."""
+
+    worker = "synchronous"
+    defaults = {**InnerSteps.defaults, "outer": "nesterov", "backup_workers": 0}
+
+    def update_round(self, w, pushes):
+        rate, mu = self.flags.outer_rate, self.flags.outer_momentum
+        moved = sum(pushes.values()) / len(pushes)
+        if self.flags.outer == "momentum":
+            self.u = mu * self.u + moved / self.eta
+            return w - rate * self.eta * self.u
+        self.u = mu * self.u + moved
+        return w - rate * (moved + mu * self.u)
+
+    def state(self):
+        return {"u": self.u}
+
+
+class AsyncDiLoCo(InnerSteps):
+    """InnerSteps;  push d = w_pulled - w;  B <- B + d;  at every N-th update
+    u <- beta u + B / N,  w~ <- w~ - rate (beta u + d / N),  B <- 0;  else w~ <- w~ - rate d / N
+
+    Liu et al. 2024, arXiv 2401.09135, with c = 0. N is `--delay_period`."""
+
+    defaults = {**InnerSteps.defaults, "delay_period": None}  # None: n
+
+    def __init__(self, flags, gradient, w):
+        super().__init__(flags, gradient, w)
+        self.B, self.number = 0 * w, 0
+
+    def update(self, w, d, s, pulled):
+        rate, beta, period = (
+            self.flags.outer_rate, self.flags.outer_momentum, self.flags.delay_period
+        )  # fmt: skip
+        self.B, self.number = self.B + d, self.number + 1
+        if self.number % period:
+            return w - rate * d / period
+        self.u = beta * self.u + self.B / period
+        self.B = 0 * d
+        return w - rate * (beta * self.u + d / period)
+
+    def state(self):
+        return {"B": self.B, "u": self.u}
+
+
 SCHEMES = {
     "HogWild": HogWild,
     "Staleness-Aware": StalenessAware,
@@ -337,4 +421,6 @@ SCHEMES = {
     "Sign-SGD": SignSGD,
     "SAGN": SAGN,
     "Local-SGD": LocalSGD,
+    "DiLoCo": DiLoCo,
+    "Async-DiLoCo": AsyncDiLoCo,
 }

@@ -63,6 +63,18 @@ IF_NAMED = {
     "window": Flag(to.COUNT, 10, "T", "local steps between a pull and a push"),
     "moving_rate": Flag(to.ZERO_TO_ONE, None, "A", "alpha, elastic (default: 0.9 / workers)"),
     "momentum": Flag(to.BELOW_ONE, 0.9, "D", "delta, Nesterov's momentum"),
+    "inner": Flag(to.choice(("adamw", "sgd")), "adamw", "NAME", "local steps: adamw, sgd"),
+    "inner_beta1": Flag(to.BELOW_ONE, 0.9, "B", "b1, decay of AdamW's first moment m"),
+    "inner_beta2": Flag(to.BELOW_ONE, 0.99, "B", "b2, decay of AdamW's second moment v"),
+    "inner_epsilon": Flag(to.POSITIVE, 1e-8, "E", "eps, keeps AdamW from dividing by 0"),
+    "weight_decay": Flag(to.number(float, "0 or more", lambda value: value >= 0), 0.1, "D",
+                         "AdamW's decay of all parameters"),
+    "outer": Flag(to.choice(("nesterov", "momentum")), "nesterov", "NAME",
+                  "update on the ps: nesterov (DiLoCo), momentum (SlowMo)"),
+    "outer_rate": Flag(to.POSITIVE, 0.7, "R", "step size of the update on the ps"),
+    "outer_momentum": Flag(to.BELOW_ONE, 0.9, "M", "momentum of the update on the ps"),
+    "delay_period": Flag(to.COUNT, None, "N", "updates per change of u (default: workers)"),
+    "dynamic_steps": Flag(bool, False, "", "slower workers make fewer local steps"),
     "backup_workers": Flag(to.WHOLE, 0, "B", "an update waits for all workers but B"),
     "max_staleness": Flag(to.WHOLE, 3, "S", "steps that a worker may be ahead of the slowest"),
     "learning_rates": Flag(to.listed(to.POSITIVE), None, "A,B,...",
@@ -191,5 +203,7 @@ def complete(flags: argparse.Namespace, defaults: dict) -> None:
         flags.workers, flags.ps = getattr(flags, "threads", None) or flags.workers, 0
     if "moving_rate" in defaults and flags.moving_rate is None:
         flags.moving_rate = 0.9 / flags.workers
+    if "delay_period" in defaults and flags.delay_period is None:
+        flags.delay_period = flags.workers
     if "learning_rates" in defaults and flags.learning_rates is None:
         flags.learning_rates = [flags.learning_rate / flags.workers] * flags.workers

@@ -57,6 +57,15 @@ FOLDERS = {
     ),
     "SAGN": Folder("SAGN", "Synchronous-SGD", 15),
     "Local-SGD": Folder("Local-SGD", "SAGN", 10),
+    # Where a gradient is nearly 0, AdamW with a smaller epsilon follows its rounding.
+    "DiLoCo": Folder(
+        "DiLoCo", "Local-SGD", 40,
+        ("--learning_rate", "0.01", "--inner_epsilon", "1e-3"), workers=3,
+    ),
+    "Async-DiLoCo": Folder(
+        "Async-DiLoCo", "Dynamic-SGD", 57,
+        ("--learning_rate", "0.1", "--inner_epsilon", "1e-3"), workers=3,
+    ),
     "Multiple-GPUs-Single-Machine": Folder("HogWild", "HogWild", 15),
     "Model-Parallelism": Folder(None, "Non-Distributed-Setup/train.py", 80),
     "Your-Own": Folder(None, "HogWild", 30),

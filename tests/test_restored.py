@@ -7,7 +7,8 @@ from conftest import ROOT
 from common.training import checkpoints
 
 SLOTS = {"HogWild": (), "DOWNPOUR-Easy": ("Adagrad",), "DOWNPOUR": ("Adagrad",), "AEAMSGD": (),
-         "Local-SGD": (), "Keras-Model": (), "Your-Own": ("Adam", "Adam_1")}  # fmt: skip
+         "Local-SGD": (), "DiLoCo": ("u",), "Async-DiLoCo": ("u", "B"),
+         "Keras-Model": (), "Your-Own": ("Adam", "Adam_1")}  # fmt: skip
 # The last one is Keras-Model's, and no step uses it.
 OTHER = {"beta1_power", "beta2_power", "global_step", "released",
          "seed_generator/seed_generator_state"}  # fmt: skip

@@ -77,7 +77,7 @@ def measured(events: list[dict], launches: list[float]) -> dict:
     computing = sum(event["compute"] for event in events)
     communicating = sum(event["pull"] + event["push"] for event in events)
     return {
-        "local_steps": len(events) * (events[0]["local_step"] if events else 0),  # equal steps
+        "local_steps": trace.batches(events),
         "examples": sum(event["examples"] for event in events),
         "seconds": seconds,
         "computing": computing,

@@ -3,6 +3,7 @@
 import itertools
 import statistics
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from common.record import results
@@ -79,3 +80,10 @@ def _theory(events: list[list[dict]]) -> float:
                 cycle = event["out"] + following["gap"]
                 expected.append(others * event["out"] / cycle if cycle else 0.0)
     return statistics.mean(expected) if expected else 0.0
+
+
+def batches(events: Sequence[dict]) -> int:
+    """How many mini-batches a worker's events tell of. A restarted worker counts from 0 again."""
+    counts = [event["local_step"] for event in events]
+    pairs = itertools.pairwise([0, *counts])
+    return sum(count - before if count > before else count for before, count in pairs)

@@ -53,13 +53,13 @@ class Run:
     def per_batch(self) -> dict[str, float]:
         """Mean milliseconds that a worker spends on a mini-batch in each phase, without the start
         of the run."""
-        total, batches = dict.fromkeys(palette.PHASES, 0.0), 0
+        total, batches = dict.fromkeys(palette.PHASES, 0.0), 0.0
         for mine, whole in zip(self.steady, self.events):
             if not mine:
                 continue
             seconds = mine[-1]["time"] - trace.began(mine[0])
             total = {k: total[k] + share * seconds for k, share in timeline.shares(mine).items()}
-            batches += len(mine) * whole[0]["local_step"]  # equal steps
+            batches += len(mine) * trace.batches(whole) / len(whole)
         return {name: 1e3 * seconds / batches for name, seconds in total.items()}
 
     @property

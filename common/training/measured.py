@@ -29,6 +29,8 @@ class Replica(NamedTuple):
             that it took part in.
         pushes_first: whether it sends its push before it computes, as the elastic schemes do.
         token: what it waited for before it pulled, if it also makes its own update.
+        batches: how many mini-batches a step has taken, a scalar where it computes; None:
+            `--window`, or one.
         more: what else its events say: name -> scalars, each on any device; the event has their
             sum.
     """
@@ -40,6 +42,7 @@ class Replica(NamedTuple):
     update: Update | Token | None = None
     pushes_first: bool = False
     token: Token | None = None
+    batches: tf.Tensor | None = None
     more: Mapping[str, Sequence[tf.Tensor]] = MappingProxyType({})
 
 
@@ -47,6 +50,7 @@ class Here(NamedTuple):
     """What a step measures where it computes. Times are by the worker's clock."""
 
     loss: float
+    batches: float
     asked_at: float | None
     arrived_at: float | None
     computed_at: float | None
@@ -91,8 +95,12 @@ class Measured:
             counted_at=update.counted_at if isinstance(update, Update) else None,
             asked_at=token.asked_at if token else None,
         )
+        batches = replica.batches
+        if batches is None:
+            batches = getattr(task.flags, "window", 1)
+        own = Here(replica.loss, batches, asked_at, arrived_at, computed_at)
         self.rows = [
-            Rows(Here(replica.loss, asked_at, arrived_at, computed_at), here, f"{name}-here"),
+            Rows(own, here, f"{name}-here"),
             Rows(there, update.number.device, f"{name}-there"),
         ]
         more: dict[str, list] = {}  # device -> what is measured there: a transfer would cost more
@@ -105,9 +113,7 @@ class Measured:
         self.number, self.worker = update.number.op, worker
         self.file = closing.open_events(task.flags, worker)
         self.board = Board(task.flags, worker)
-        self.window = getattr(task.flags, "window", 1)
-        batch = task.flags.batch_size or datasets.shard(task.flags, worker, shards)
-        self.examples = batch * self.window  # per step
+        self.batch = task.flags.batch_size or datasets.shard(task.flags, worker, shards)
         self.local_step = 0
         self.counted_at: float | None = None  # of the last update
 
@@ -117,7 +123,7 @@ class Measured:
         """The events of the steps that `calls`, of `count` steps each, have made. `rows`: those
         that these steps have left, of each of `self.rows`."""
         here, there, *more = rows
-        computed = _by_call([Here(row[0], *_times(row[1:])) for row in here], calls, count)
+        computed = _by_call([Here(*row[:2], *_times(row[2:])) for row in here], calls, count)
         counted = _by_call([There(*row[:2], *_times(row[2:])) for row in there], calls, count)
         others = [_by_call(each, calls, count) for each in more]
         for call, *parts in zip(calls, computed, counted, *others, strict=True):
@@ -169,7 +175,7 @@ class Measured:
         if there.read_at is not None and there.counted_at is not None:
             out = there.counted_at - there.read_at
         self.counted_at = there.counted_at
-        self.local_step += self.window
+        self.local_step += int(here.batches)
         return {
             "time": _rounded(ended),
             "local_step": self.local_step,
@@ -177,7 +183,7 @@ class Measured:
             "loss": here.loss,
             "staleness": max(0, int(there.number) - int(there.count)),
             "pulled_at": int(there.count),
-            "examples": self.examples,
+            "examples": self.batch * int(here.batches),
             "gap": _rounded(gap),
             "out": _rounded(out),
             "pull": _rounded(pull),

@@ -1,0 +1,107 @@
+"""DiLoCo: its special cases, SlowMo, what is kept from round to round, and what a kill loses.
+
+`test_replay.py` compares its default with the formula. Here, too: full batches and `linear`.
+"""
+
+import numpy as np
+import pytest
+from machine import seconds
+from replays import EXACT, assert_replayed, distance, flat, replayed, rounds, scheme_of
+
+from common.training import checkpoints
+
+pytestmark = pytest.mark.usefixtures("two_cores")
+
+
+@pytest.fixture
+def trained(run):
+    """A complete run on full batches with `linear`."""
+
+    def _trained(*flags, example="DiLoCo", steps=12, eta=0.01):
+        # Where a gradient is nearly 0, m^ / sqrt(v^) would be that of its rounding.
+        fixed = ["--model", "linear", "--batch_size", 0, "--window", 5, "--steps", steps,
+                 *(("--inner_epsilon", 1e-3) if example == "DiLoCo" else ())]  # fmt: skip
+        return run(example, *fixed, "--learning_rate", eta, *flags)
+
+    return _trained
+
+
+def scheme(finished):
+    return scheme_of("DiLoCo", finished.summary["flags"])
+
+
+def test_with_sgd_and_without_momentum_it_is_local_sgd(trained):
+    plain = ["--inner", "sgd", "--outer_rate", 1, "--outer_momentum", 0]
+    this = trained(*plain, eta=0.3)
+    parent = trained(example="Local-SGD", eta=0.3)
+    assert distance(flat(this), flat(parent)) < EXACT
+
+
+@pytest.mark.parametrize("inner", ["sgd", pytest.param("adamw", marks=pytest.mark.slow("again"))])
+def test_outer_momentum_is_slowmo(trained, inner):
+    """Its u, which counts in steps of eta, is in the checkpoint. Nesterov gives something else."""
+    eta = 0.3 if inner == "sgd" else 0.01
+    finished = trained("--inner", inner, "--outer", "momentum", "--outer_rate", 0.5, eta=eta)
+    assert_replayed(finished, scheme(finished))
+    nesterov = scheme_of("DiLoCo", finished.summary["flags"] | {"outer": "nesterov"})
+    assert distance(flat(finished), replayed(finished, nesterov)) > 100 * EXACT
+
+
+def test_moments_and_their_count_are_kept_from_round_to_round(trained):
+    """A formula that forgets one of them after each round is far away."""
+    finished = trained()
+    assert_replayed(finished, scheme(finished))
+    for name in ("m", "v", "i"):
+        forgetful = scheme(finished)
+        usual = forgetful.contribution
+
+        def contribution(k, pulled, forgetful=forgetful, usual=usual, name=name):
+            each = getattr(forgetful, name)
+            each[k] = 0 * each[k]
+            return usual(k, pulled)
+
+        forgetful.contribution = contribution
+        assert distance(flat(finished), replayed(finished, forgetful)) > 100 * EXACT, name
+
+
+def test_backup_workers_are_a_quorum(trained):
+    """An update has the n - b first pushes, and divides by n - b. A late worker's push is dropped,
+    while its moments keep what they have seen."""
+    late = seconds(0.2)
+    finished = trained("--workers", 3, "--backup_workers", 1, "--delay", f"2:{late}", steps=10)
+    took = rounds(finished)
+    assert took == [[0, 1]] * 10
+    assert_replayed(finished, scheme(finished))
+    all_three = scheme(finished)
+    all_three.update_round = lambda w, pushes: type(all_three).update_round(
+        all_three, w, pushes | {2: 0 * w}
+    )
+    assert distance(flat(finished), replayed(finished, all_three)) > 100 * EXACT
+
+
+def test_a_run_that_continues_has_its_momentum_and_new_moments(trained, tmp_path):
+    """u is in the checkpoint. A worker's m, v and i are not: they begin again at 0, as they do if a
+    worker is killed or a ps is lost."""
+    folder = ["--checkpoint_dir", tmp_path / "saved"]
+    first = trained(*folder, steps=6)
+    second = trained(*folder, steps=12)
+    assert "continues at update 6 of 12" in second.output
+
+    def both(forgets: str) -> np.ndarray:
+        one, w = scheme(first), np.zeros(650)
+        for number in range(12):
+            if number == 6:
+                w, u = w.astype(np.float32), one.u.astype(np.float32)
+                one = one if forgets == "nothing" else scheme(first)
+                one.u = 0 * u if forgets == "u" else u
+            pushes = {k: one.contribution(k, w) for k in (0, 1)}
+            w = one.update_round(w, pushes)
+        saved = checkpoints.values(checkpoints.newest(str(tmp_path / "saved")))
+        u = np.concatenate([saved["weights_0/u"].ravel(), saved["biases_0/u"].ravel()])
+        if forgets == "moments":
+            assert np.abs(u - one.u).max() < EXACT * np.abs(one.u).max()
+        return w
+
+    assert distance(flat(second), both("moments")) < EXACT
+    assert distance(flat(second), both("nothing")) > 100 * EXACT
+    assert distance(flat(second), both("u")) > 100 * EXACT
