@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from machine import seconds
 from replays import EXACT, SIZE, assert_replayed, distance, flat, replayed, scheme_of
+from test_transfers import probed
 
 from common.record import trace
 
@@ -53,6 +54,33 @@ def test_updates_of_many_workers_do_not_mix(trained):
                        "--delay_period", 3, steps=400)  # fmt: skip
     assert finished.summary["staleness"]["max"] > 1
     assert_replayed(finished, scheme(finished))
+
+
+@pytest.mark.slow("two runs of changed copies")
+def test_without_the_lock_updates_mix(trained, tmp_path):
+    """On a ps with four threads. With the lock, only pulls overlap with updates."""
+    far = {}
+    for kind in ("with", "without"):
+        root = probed("Async-DiLoCo", tmp_path / kind)
+        cluster = root / "common" / "cluster.py"
+        threads = "config.inter_op_parallelism_threads = max(1, cores() // tasks_here)"
+        assert threads in cluster.read_text()
+        more = threads.replace("max(1, cores() // tasks_here)", "4")
+        cluster.write_text(cluster.read_text().replace(threads, more))
+        if kind == "without":
+            script = root / "Async-DiLoCo" / "worker.py"
+            text = script.read_text()
+            for part, instead in (
+                ("with tf.control_dependencies([lock]), session", "with session"),
+                ("tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)", "tf.no_op()"),
+            ):
+                assert text.count(part) == 1
+                text = text.replace(part, instead)
+            script.write_text(text)
+        finished = trained("--workers", 4, "--window", 1, "--inner", "sgd", "--learning_rate", 0.1,
+                           "--delay_period", 3, steps=1000, root=root)  # fmt: skip
+        far[kind] = distance(flat(finished), replayed(finished, scheme(finished)))
+    assert far["without"] > 5 * far["with"], far
 
 
 def test_one_worker_that_delays_nothing_is_diloco(trained):
