@@ -5,12 +5,19 @@
 
 import numpy as np
 import pytest
+from conftest import ROOT, copy_example
 from machine import seconds
 from replays import EXACT, assert_replayed, distance, flat, replayed, rounds, scheme_of
 
 from common.training import checkpoints
 
 pytestmark = pytest.mark.usefixtures("two_cores")
+LOOP = "        sess.run(step)"
+DEATH = """        import os
+        made = globals().get("made", 0) + 1
+        if task.index == 1 and made == 5 and os.environ["TASK_RESTARTS"] == "0":
+            os.kill(os.getpid(), 9)
+        sess.run(step)"""
 
 
 @pytest.fixture
@@ -105,3 +112,28 @@ def test_a_run_that_continues_has_its_momentum_and_new_moments(trained, tmp_path
     assert distance(flat(second), both("moments")) < EXACT
     assert distance(flat(second), both("nothing")) > 100 * EXACT
     assert distance(flat(second), both("u")) > 100 * EXACT
+
+
+@pytest.mark.slow("a task is restarted")
+def test_a_killed_worker_loses_its_moments(run, tmp_path):
+    """It dies before its fifth round, and makes it with new moments. The others keep theirs, and
+    the ps its u."""
+    source = (ROOT / "DiLoCo" / "worker.py").read_text()
+    assert source.count(LOOP) == 1
+    root = copy_example("DiLoCo", tmp_path / "mine", worker=source.replace(LOOP, DEATH))
+    finished = run("DiLoCo", "--model", "linear", "--batch_size", 0, "--window", 5, "--steps", 8,
+                   "--inner_epsilon", 1e-3, "--learning_rate", 0.01, root=root)  # fmt: skip
+    assert [task["restarts"] for task in finished.summary["tasks"]] == [0, 0, 1]
+
+    def ends(lost: tuple[int, ...]) -> np.ndarray:
+        one, w = scheme(finished), np.zeros(650)
+        for number in range(8):
+            if number == 4:
+                for k in lost:
+                    one.m[k], one.v[k], one.i[k] = 0 * one.m[k], 0 * one.v[k], 0
+            w = one.update_round(w, {k: one.contribution(k, w) for k in (0, 1)})
+        return w
+
+    assert distance(flat(finished), ends((1,))) < EXACT
+    for other in ((), (0,), (0, 1)):
+        assert distance(flat(finished), ends(other)) > 100 * EXACT
