@@ -68,11 +68,11 @@ def memory(flags) -> float:
         example, classes, _ = datasets.describe(flags)
         features = math.prod(example)
         weights = {
-            "linear": features * classes,
-            "mlp": (flags.hidden or 1) * (features + classes),
-            "cnn": 2 * features * classes,
-            "gpt": (flags.width or 1) * (12 * (flags.layers or 1) * (flags.width or 1) + classes),
-        }.get(flags.model, 0)
+            "linear": lambda: features * classes,
+            "mlp": lambda: (flags.hidden or 1) * (features + classes),
+            "cnn": lambda: 2 * features * classes,
+            "gpt": lambda: flags.width * (12 * flags.layers * flags.width + classes),
+        }.get(flags.model, int)()
         batch = (flags.batch_size or 1) * features
         needs += 4 * (weights * (1 + 2 * flags.workers) + batch * flags.workers)
     return needs
