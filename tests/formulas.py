@@ -64,7 +64,7 @@ FOLDERS = {
     ),
     "Async-DiLoCo": Folder(
         "Async-DiLoCo", "Dynamic-SGD", 57,
-        ("--learning_rate", "0.1", "--inner_epsilon", "1e-3"), workers=3,
+        ("--learning_rate", "0.1", "--inner_epsilon", "1e-2"), workers=3,
     ),
     "Multiple-GPUs-Single-Machine": Folder("HogWild", "HogWild", 15),
     "Model-Parallelism": Folder(None, "Non-Distributed-Setup/train.py", 80),
