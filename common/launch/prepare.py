@@ -52,9 +52,12 @@ def machine(flags) -> None:
         there = min(there, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     needs = memory(flags)
     if needs > there:
+        size = (
+            "--layers, --width, --context" if getattr(flags, "model", None) == "gpt" else "--hidden"
+        )
         fail(
             f"this run needs at least {needs / 1e9:,.0f} GB of memory, but this machine has "
-            f"{there / 1e9:,.0f} GB: lower --workers, --ps, --threads, --hidden, --batch_size "
+            f"{there / 1e9:,.0f} GB: lower --workers, --ps, --threads, {size}, --batch_size "
             "or --steps_per_execution, or use data with fewer classes"
         )
 
@@ -74,6 +77,8 @@ def memory(flags) -> float:
             "gpt": lambda: flags.width * (12 * flags.layers * flags.width + classes),
         }.get(flags.model, int)()
         batch = (flags.batch_size or 1) * features
+        if flags.model == "gpt":  # how much each character attends to each one, for the gradients
+            batch *= 1 + flags.layers * flags.heads * flags.context
         needs += 4 * (weights * (1 + 2 * flags.workers) + batch * flags.workers)
     return needs
 
