@@ -62,8 +62,8 @@ with tf.device(task.device):  # this worker's GPU, or its CPU
     def adamw(w, g, m, v, i):
         m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
         unbiased_m, unbiased_v = m / (1 - b1**i), v / (1 - b2**i)  # m^, v^
-        d = unbiased_m / (tf.sqrt(unbiased_v) + flags.inner_epsilon) + flags.weight_decay * w
-        return w - flags.learning_rate * d, m, v
+        direction = unbiased_m / (tf.sqrt(unbiased_v) + flags.inner_epsilon)
+        return w - flags.learning_rate * (direction + flags.weight_decay * w), m, v
 
     # T local steps, g of a fresh batch at the local w; with --inner sgd: w <- w - eta g
     def local_step(t, loss, w, m, v, i):
@@ -74,16 +74,18 @@ with tf.device(task.device):  # this worker's GPU, or its CPU
         w, m, v = zip(*[adamw(*each, power) for each in zip(w, grads, m, v)])
         return t + 1, loss, list(w), list(m), list(v), i + 1
 
-    # How many steps? T, or T_k by the newest measurements of all workers; 0: not measured yet.
+    # How many steps? T, or T_k by the newest measurements of all workers; 0: not measured yet. All
+    # are 0 again when a worker's session begins; then each worker makes one window of T steps.
     window = flags.window
     if flags.dynamic_steps:
         with tf.device(global_step.device):
             own_kind = {"trainable": False, "collections": [tf.GraphKeys.LOCAL_VARIABLES]}
             seconds = tf.Variable(tf.zeros([flags.workers]), name="seconds_per_step", **own_kind)
-            fastest = tf.reduce_min(tf.boolean_mask(seconds, seconds > 0))
-            mine = seconds[task.index]
-            slower = tf.maximum(1.0, tf.floor(window * (fastest / mine)))
-            window = tf.cast(tf.where_v2(mine > 0, slower, float(window)), tf.int32)
+        known = seconds.read_value()  # computed with here: on the ps, each local step would wait
+        fastest = tf.reduce_min(tf.boolean_mask(known, known > 0))
+        mine = known[task.index]
+        slower = tf.maximum(1.0, tf.floor(window * (fastest / mine)))
+        window = tf.cast(tf.where_v2(mine > 0, slower, float(window)), tf.int32)
 
     def more(t, *_):
         return t < window
@@ -111,7 +113,7 @@ with tf.device(global_step.device), tf.control_dependencies([tf.group(*push.valu
 rate, beta, period = flags.outer_rate, flags.outer_momentum, flags.delay_period
 
 
-def delayed_nesterov(p, u, b, d):
+def delayed_nesterov(p, u, b, d, nth):
     total = b + d
     new = tf.where_v2(nth, beta * u + total / period, u)
     move = tf.where_v2(nth, beta * new + d / period, d / period)
@@ -122,7 +124,7 @@ def delayed_nesterov(p, u, b, d):
 with tf.control_dependencies([lock]), session.next_update(global_step, flags, push) as update:
     nth = tf.equal((update.number + 1) % period, 0)
     sent = zip(params, momentum, waiting, push.values)
-    applied = tf.group(*[delayed_nesterov(*each) for each in sent])
+    applied = tf.group(*[delayed_nesterov(*each, nth) for each in sent])
 with tf.device(global_step.device), tf.control_dependencies([applied]):
     unlock = tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
 step = tf.group(unlock, *keep)

@@ -53,7 +53,8 @@ FOLDERS = {
         ("--learning_rates", "0.5,0.1,0.3"), workers=3,
     ),
     "Sign-SGD": Folder(
-        "Sign-SGD", "Synchronous-SGD", 60, ("--learning_rate", "0.1"), workers=4, small=True
+        "Sign-SGD", "Synchronous-SGD", 60, ("--learning_rate", "0.1", "--sign_momentum", "0.5"),
+        workers=4, small=True,
     ),
     "SAGN": Folder("SAGN", "Synchronous-SGD", 15),
     "Local-SGD": Folder("Local-SGD", "SAGN", 10),

@@ -4,12 +4,15 @@
 """
 
 import itertools
+import re
 
 import numpy as np
 import pytest
+from conftest import copy_example
 from machine import seconds
 from replays import EXACT, SIZE, assert_replayed, distance, flat, replayed, scheme_of
-from test_transfers import probed
+from test_diloco import OTHER
+from test_transfers import log_of_chief, probed
 
 from common.record import trace
 
@@ -38,7 +41,7 @@ def test_u_changes_at_every_nth_update(trained, period):
     """As the formula says, whatever the number of workers; B and u are in the checkpoint. After 24
     updates with N = 5, B still has four moves. Another N gives something else."""
     late = [f"{k}:{seconds(0.01)}" for k in range(3)]
-    finished = trained("--workers", 3, "--delay_period", period, "--delay", ",".join(late))
+    finished = trained("--workers", 3, "--delay_period", period, "--delay", ",".join(late), *OTHER)
     this = scheme(finished)
     assert_replayed(finished, this)
     assert this.B.any() == (period == 5) and this.u.any()
@@ -121,6 +124,55 @@ def test_a_slow_worker_makes_fewer_steps(trained):
 
     this.contribution = contribution
     assert_replayed(finished, this)
+
+
+def test_windows_are_rounded_down(trained, tmp_path):
+    """Worker 0 needs 1 s for a step. Worker 1 needs 3.2 s: 12 / 3.2 = 3.75. Once it needs 50 s, it
+    still makes one step."""
+    root = copy_example("Async-DiLoCo", tmp_path / "mine")
+    script = root / "Async-DiLoCo" / "worker.py"
+    text = script.read_text()
+    took = "took = (push.computed_at - pull.arrived_at) / tf.cast(t, tf.float64)"
+    assert text.count(took) == 1
+    said = "took = tf.where(pull.count < 12, *[tf.constant(a, tf.float64) for a in %s])"
+    script.write_text(text.replace(took, said % "((1, 1), (3.2, 50))[task.index]"))
+    late = f"0:{seconds(0.01)},1:{seconds(0.01)}"
+    finished = trained("--window", 12, "--dynamic_steps", "--delay", late, root=root, steps=60)
+    assert windows(finished, 0) == [12] * len(finished.events(0))
+    first, *others = windows(finished, 1)
+    threes = others.count(3)
+    assert first == 12 and others == [3] * threes + [1] * (len(others) - threes)
+    assert 0 < threes < len(others)
+
+
+def test_a_longer_window_sends_no_more(trained, tmp_path):
+    """With measured speeds, too: a loop whose length is on the ps would ask there at each step."""
+    sent = []
+    for window in (3, 12):
+        root = probed("Async-DiLoCo", tmp_path / str(window))
+        finished = trained("--window", window, "--dynamic_steps", "--workers", 1, root=root)
+        assert windows(finished, 0) == [window] * 24
+        sent.append(len(re.findall(r"^step 2 .* from ", log_of_chief(finished), re.M)))
+    assert sent[0] == sent[1] > 0
+
+
+def test_a_continued_run_counts_on(trained, tmp_path):
+    """The 10th update changes u, not the fifth after the restart. B is in the checkpoint."""
+    flags = ["--workers", 1, "--delay_period", 5, "--checkpoint_dir", tmp_path / "saved"]
+    first, second = (trained(*flags, steps=steps) for steps in (7, 12))
+    assert "continues at update 7 of 12" in second.output
+    ends = {}
+    for shift in (0, 3):
+        one, w = scheme(first), np.zeros(SIZE)
+        for number in range(12):
+            if number == 7:  # the moments begin again, and w~, u, B are read as float32
+                B, u, w = one.B.astype(np.float32), one.u.astype(np.float32), w.astype(np.float32)
+                one = scheme(first)
+                one.B, one.u, one.number = B, u, 7 + shift
+            w = one.update(w, one.contribution(0, w), 0, w)
+        ends[shift] = w
+    assert distance(flat(second), ends[0]) < EXACT
+    assert distance(flat(second), ends[3]) > 100 * EXACT
 
 
 def test_a_worker_alone_has_all_steps(trained):

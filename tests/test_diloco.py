@@ -12,6 +12,9 @@ from replays import EXACT, assert_replayed, distance, flat, replayed, rounds, sc
 from common.training import checkpoints
 
 pytestmark = pytest.mark.usefixtures("two_cores")
+# Not their defaults, so that a flag that is ignored shows.
+OTHER = ["--inner_beta1", 0.8, "--inner_beta2", 0.95, "--weight_decay", 0.3, "--outer_rate", 0.5,
+         "--outer_momentum", 0.6]  # fmt: skip
 LOOP = "        sess.run(step)"
 DEATH = """        import os
         made = globals().get("made", 0) + 1
@@ -56,7 +59,7 @@ def test_outer_momentum_is_slowmo(trained, inner):
 
 def test_moments_and_their_count_are_kept_from_round_to_round(trained):
     """A formula that forgets one of them after each round is far away."""
-    finished = trained()
+    finished = trained(*OTHER)
     assert_replayed(finished, scheme(finished))
     for name in ("m", "v", "i"):
         forgetful = scheme(finished)
@@ -71,11 +74,12 @@ def test_moments_and_their_count_are_kept_from_round_to_round(trained):
         assert distance(flat(finished), replayed(finished, forgetful)) > 100 * EXACT, name
 
 
-def test_backup_workers_are_a_quorum(trained):
-    """An update has the n - b first pushes, and divides by n - b. A late worker's push is dropped,
-    while its moments keep what they have seen."""
+@pytest.mark.parametrize("outer", ["nesterov", "momentum"])
+def test_backup_workers_are_a_quorum(trained, outer):
+    """An update has the n - b first pushes, and divides by n - b."""
     late = seconds(0.2)
-    finished = trained("--workers", 3, "--backup_workers", 1, "--delay", f"2:{late}", steps=10)
+    flags = ["--workers", 3, "--backup_workers", 1, "--outer", outer]
+    finished = trained(*flags, "--delay", f"2:{late}", steps=10)
     took = rounds(finished)
     assert took == [[0, 1]] * 10
     assert_replayed(finished, scheme(finished))
@@ -84,6 +88,32 @@ def test_backup_workers_are_a_quorum(trained):
         all_three, w, pushes | {2: 0 * w}
     )
     assert distance(flat(finished), replayed(finished, all_three)) > 100 * EXACT
+
+
+def test_a_dropped_round_stays_in_the_moments(trained):
+    """Three equal workers, one of them spare: now this one is late, now that."""
+    equal = ",".join(f"{k}:{seconds(0.005)}" for k in range(3))
+    finished = trained("--workers", 3, "--backup_workers", 1, "--delay", equal, steps=30)
+    took = rounds(finished)
+    assert all(len(those) == 2 for those in took)
+
+    def end(keeps: bool) -> np.ndarray:
+        """The replay, with the windows that were dropped or without them."""
+        one, made = scheme(finished), [np.zeros(650)]
+        windows = [[event["pulled_at"] for event in finished.events(k)] for k in range(3)]
+        for number, those in enumerate(took):
+            pushes = {}
+            for k in those:
+                while windows[k][0] < number:
+                    pulled = windows[k].pop(0)
+                    if keeps:
+                        one.contribution(k, made[pulled])
+                pushes[k] = one.contribution(k, made[windows[k].pop(0)])
+            made.append(one.update_round(made[-1], pushes))
+        return made[-1]
+
+    assert distance(flat(finished), end(keeps=True)) < EXACT
+    assert distance(flat(finished), end(keeps=False)) > 100 * EXACT
 
 
 def test_a_run_that_continues_has_its_momentum_and_new_moments(trained, tmp_path):

@@ -4,17 +4,20 @@ Also compared: the state that lives with the parameters, such as Adagrad's accum
 that a step or a round sends, and the simulation. The tests find the folders themselves.
 """
 
+import argparse
 import types
 
 import formulas
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
-from conftest import ROOT
+from conftest import ROOT, initialise
 from formulas import folders
+from gradients import softmax_gradient
 from machine import seconds
 from replays import (
     EXACT,
+    SIZE,
     assert_replayed,
     class_of,
     distance,
@@ -33,6 +36,7 @@ from test_transfers import (
     probed,
 )
 
+from common import data
 from common.told import gpus
 from common.told.example import example_of
 
@@ -105,18 +109,48 @@ def test_adaptive_compensation_matches_its_formula(run):
     assert distance(flat(finished), replayed(finished, other)) > 10 * EXACT
 
 
-SEVERAL = ["AEAMSGD --window 1", "SAGN --window 1"]
+ADAMW = "--window 5 --learning_rate 0.01 --inner_epsilon 1e-2"
+SEVERAL = ["AEAMSGD --window 1", "SAGN --window 1", f"DiLoCo {ADAMW}", f"Async-DiLoCo {ADAMW}",
+           "Sign-SGD --learning_rate 0.1"]  # fmt: skip
 
 
 @pytest.mark.slow("the same schemes again")
 @pytest.mark.parametrize("example", SEVERAL)
 def test_several_steps_in_a_call_match_the_formula_too(run, example):
     """Each step in a call starts from the state after the previous one, on worker and ps."""
-    example, *window = example.split()
-    finished = run(example, "--model", "linear", "--batch_size", 0, "--learning_rate", 0.3, *window,
+    example, *more = example.split()
+    finished = run(example, "--model", "linear", "--batch_size", 0, "--learning_rate", 0.3, *more,
                    "--steps", STEPS + 1, "--steps_per_execution", 4)  # fmt: skip
     scheme = scheme_of(example, finished.summary["flags"])
     assert distance(flat(finished), replayed(finished, scheme)) < EXACT
+
+
+WINDOWED = [name for name, row in formulas.FOLDERS.items() if row.scheme == name]
+WINDOWED = [name for name in WINDOWED if "window" in class_of(name).defaults]
+
+
+@pytest.mark.slow("every scheme with a window again")
+@pytest.mark.parametrize("example", WINDOWED)
+def test_each_local_step_has_a_fresh_batch(run, example):
+    """One worker takes the batches in the order in which its pipeline gives them."""
+    fixed = ["--model", "linear", "--batch_size", 100, "--window", 4, "--steps", 20]
+    finite = ["--inner_epsilon", 1e-2] if "DiLoCo" in example else []
+    finished = run(example, *fixed, "--workers", 1, *finite)
+    told = argparse.Namespace(**finished.summary["flags"])
+    with tf.Graph().as_default(), tf.Session() as session:
+        batch = data.batches(told, worker=0, workers=1)()
+        initialise(session)
+        batches = [session.run(batch) for _ in range(80)]
+
+    def fresh(_, w):
+        x, labels = batches.pop(0)
+        x = x.reshape(len(x), 64).astype(float)
+        parts = softmax_gradient(w[:640].reshape(64, 10), w[640:], x, labels)
+        return np.concatenate([part.ravel() for part in parts])
+
+    scheme = class_of(example)(told, fresh, np.zeros(SIZE))
+    assert distance(flat(finished), replayed(finished, scheme)) < EXACT
+    assert not batches
 
 
 def test_the_catalogue_must_name_all_that_a_checkpoint_holds(tmp_path):

@@ -5,14 +5,16 @@
 """
 
 import argparse
+import ast
 
 import numpy as np
 import pytest
+import tensorflow.compat.v1 as tf
 from conftest import ROOT
 from gradients import digits, gradient
 from machine import seconds
 from replays import SIZE, flat, in_order, in_rounds, replayed, rounds, scheme_of
-from schemes import DCASGD
+from schemes import DCASGD, SCHEMES
 
 from common import flags
 from common.told.example import example_of
@@ -92,6 +94,15 @@ def test_the_default_moving_rate(example, n):
     assert options.moving_rate == pytest.approx(0.9 / n)
 
 
+@pytest.mark.parametrize("n", [2, 4])
+def test_the_default_period(n):
+    """One change of the momentum for a push of each worker."""
+    defaults, _ = example_of(ROOT / "Async-DiLoCo" / "worker.py")
+    options = flags.parser(defaults, "").parse_args(["--workers", str(n)])
+    flags.complete(options, defaults)
+    assert options.delay_period == n
+
+
 def trained_in_numpy(example: str, flags: dict) -> np.ndarray:
     """The parameters after ten updates; without rounds the workers take turns, each push stale."""
     scheme, workers = scheme_of(example, flags), flags["workers"]
@@ -134,6 +145,72 @@ def test_two_updates_of_adaptive_compensation():
     w = scheme.update(w, np.array([2.0]), 1, np.array([1.0]))
     assert scheme.state()["mean_square"][0] == pytest.approx(0.39)
     assert w[0] == pytest.approx(-0.5 * (2 + 2 / (0.39 + 1e-7) ** 0.5 * 4 * -1))
+
+
+def test_the_epsilon_of_adaptive_compensation_is_under_the_root():
+    """M = 0.05 * 1e-6: as small as the epsilon, 1e-7. In NumPy, and in worker.py's `strength`."""
+    flags = argparse.Namespace(learning_rate=0.5, dc_lambda=2, adaptive=True)
+    scheme = DCASGD(flags, None, np.zeros(1))
+    w = scheme.update(np.array([1.0]), np.array([1e-3]), 1, np.array([-1e6]))
+    strength = 2 / 1.5e-7**0.5
+    assert w[0] == pytest.approx(1 - 0.5 * (1e-3 + strength * 1e-6 * (1 + 1e6)), rel=1e-9)
+    text = (ROOT / "DC-ASGD" / "worker.py").read_text()
+    (source,) = (
+        ast.get_source_segment(text, node)
+        for node in ast.parse(text).body
+        if isinstance(node, ast.FunctionDef) and node.name == "strength"
+    )
+    with tf.Graph().as_default(), tf.Session() as session:
+        exec(source, own := {"tf": tf, "flags": flags})
+        M = tf.Variable(0.0)
+        session.run(M.initializer)
+        assert session.run(own["strength"](M, tf.constant(1e-3))) == pytest.approx(strength, 1e-5)
+
+
+def by_hand(scheme: str, grads: tuple = (), **told):
+    """A scheme of one worker and one parameter, w = 1, whose gradients are these."""
+    left = iter(grads)
+    usual = {"workers": 1, "window": len(grads), "learning_rate": 0.1, "inner": "adamw",
+             "inner_beta1": 0.9, "inner_beta2": 0.99, "inner_epsilon": 0, "weight_decay": 0.1,
+             "outer": "nesterov", "outer_rate": 0.7, "outer_momentum": 0.9}  # fmt: skip
+    own = argparse.Namespace(**usual | told)
+    return SCHEMES[scheme](own, lambda _, w: np.array([next(left)]), np.ones(1))
+
+
+def test_two_steps_of_adamw():
+    """m = 0.2, v = 0.04, unbiased 2 and 4: the direction is 1, and 0.1 for the decay. Then
+    m = 0.08, v = 0.0496, unbiased 0.08 / 0.19 and 0.0496 / 0.0199."""
+    for grads, end in (((2.0,), 0.89), ((2.0, -1.0), 0.854430)):
+        d = by_hand("DiLoCo", grads).contribution(0, np.ones(1))
+        assert 1 - d[0] == pytest.approx(end, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "told", "ends"),
+    [
+        ("DiLoCo", {}, (-1.33, -5.887)),  # u = 1, 3.9
+        ("DiLoCo", {"outer": "momentum", "outer_rate": 0.5}, (-0.5, -2.45)),  # u = 10, 39
+        ("Async-DiLoCo", {"delay_period": 2}, (-0.35, -2.66)),  # B = 1; then u = 2
+    ],
+)
+def test_two_outer_steps(scheme, told, ends):
+    """From w~ = 0, of the moves 1 and 3."""
+    scheme, w = by_hand(scheme, **told), np.zeros(1)
+    for move, end in zip((np.ones(1), 3 * np.ones(1)), ends):
+        if scheme.worker == "synchronous":
+            w = scheme.update_round(w, {0: move})
+        else:
+            w = scheme.update(w, move, 0, w)
+        assert w[0] == pytest.approx(end)
+    if "delay_period" in told:
+        assert (scheme.B[0], scheme.u[0]) == (0, 2)
+
+
+@pytest.mark.parametrize(("second", "sign"), [(-0.5, 1), (-2.0, -1)])
+def test_a_sign_is_that_of_the_momentum(second, sign):
+    """m = 0.1; then 0.09 - 0.05, or 0.09 - 0.2."""
+    scheme = by_hand("Sign-SGD", (1.0, second), sign_momentum=0.9, window=1)
+    assert [scheme.contribution(0, np.ones(1))[0] > 0 for _ in "12"] == [True, sign > 0]
 
 
 def test_full_batches_on_equal_shards_are_one_process():
