@@ -13,6 +13,7 @@ A generated part stands between `<!-- KIND: ARGUMENT -->` and `<!-- end -->`:
     sweep: EXAMPLE     accuracy by learning rate and workers, as sweep.py measured it
     searches: KIND     a table of what searches.py measured: seeds, speed or actors
     linked: KIND       a table of what linked.py measured over a slow link: speed or target
+    slow_link: KIND    a table of what slow_link.py measured with the small GPT: target, ...
     machines: KIND     what several_machines.py measured across machines, or what a run there showed
     benchmark: speed   the results in benchmark.json
 """
@@ -37,6 +38,7 @@ import nbformat
 import notebooks
 import searches
 import several_machines
+import slow_link
 
 from common.teach import quotes
 from common.told.example import example_of
@@ -181,7 +183,7 @@ def output(command: str) -> str:
 FIXED = {"diff": diff, "lines": paragraph, "file": whole_file, "table": table}
 MEASURING = {"output": output}
 QUOTED = {"seconds": seconds, "benchmark": benchmark, "sweep": sweep,
-          "searches": searches.table, "linked": linked.table,
+          "searches": searches.table, "linked": linked.table, "slow_link": slow_link.table,
           "machines": several_machines.table}  # fmt: skip
 
 

@@ -1,32 +1,34 @@
 """The small GPT over a link of 10 Mbit/s: which scheme learns it fastest?
 
-    bash measure/start.sh slow_link tune [SCHEME...]    every rate of the grid: 2 hours
-    bash measure/start.sh slow_link race [SCHEME...]    the best rate, three seeds: 1 hour
-    bash measure/start.sh slow_link target              time to a fixed loss, also with a straggler
+    bash measure/start.sh slow_link tune [SCHEME...]    every rate of the grids: 1 hour
+    bash measure/start.sh slow_link race [SCHEME...]    two minutes of each, three seeds: 70 minutes
+    bash measure/start.sh slow_link target              time to a fixed loss, also with a straggler:
+                                                        its rates, three seeds: 1 hour
 
 Two workers; everything travels through one link. A scheme's rates are tuned on one seed, which the
-comparison does not use, for as long as the comparison lasts. Every grid has the same step, a factor
-of 2, and grows until its best rate is inside.
+comparison does not use, and for what is compared: the loss after two minutes, or the time to a
+loss. Every grid has the same step, a factor of 2, and grows until its best rate is inside. If
+workers wait for each other, the link changes only how long an update takes, not what it does. So
+these schemes are tuned without the link, for as many updates as they make over it.
 
-The loss is that of the global parameters on `EXAMPLES` test examples. It costs the link nothing:
-the ps writes checkpoints to its own disk, one each second, and this instrument evaluates them after
-the run. `slow_link.json` keeps every curve; the notebook and the READMEs draw and quote it.
+The loss is that of the global parameters on `EXAMPLES` test examples. `snapshots.py` writes them
+down, and this instrument evaluates them after the run; to know when a loss is reached, one of them
+every ten seconds during it. So measuring costs the link and the workers next to nothing.
+`slow_link.json` keeps every curve; the notebook and the READMEs draw and quote it.
 
 Needs a machine that allows private networks, and nothing else that computes meanwhile.
 """
 
 import argparse
-import contextlib
+import functools
 import json
+import math
 import os
-import re
-import shutil
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -37,58 +39,38 @@ from common.record import trace
 
 FOUND = ROOT / "measure" / "slow_link.json"
 MBIT, SECONDS, SEEDS, TUNING_SEED = 10, 120, (0, 1, 2), 10
-WORK = ("--model", "gpt", "--data", "text", "--link_mbit", str(MBIT), "--steps", "1000000")
-EXAMPLES = 2000
+WORK = ("--model", "gpt", "--data", "text", "--steps", "1000000", "--timeout", "3600")
+LINK = ("--link_mbit", str(MBIT))
+EXAMPLES = 1000
+POINTS = 60  # of a curve
 # Scheme -> its script, its flags, and the middle of its grid of rates: of the local steps, or of
 # the ps.
 SCHEMES = {
     "HogWild": ("HogWild", (), 0.2),
     "DOWNPOUR-Easy": ("DOWNPOUR-Easy", ("--window", 20), 0.05),
-    "Synchronous-SGD": ("Synchronous-SGD", (), 0.4),
     "AEASGD": ("AEASGD", ("--window", 20), 0.2),
+    "Synchronous-SGD": ("Synchronous-SGD", (), 0.4),
     "Local-SGD": ("Local-SGD", ("--window", 20), 0.2),
+    "Sign-SGD": ("Sign-SGD", (), 0.002),
     "SlowMo": ("DiLoCo", ("--inner", "sgd", "--outer", "momentum", "--outer_rate", 1,
                           "--outer_momentum", 0.5), 0.2),
     "DiLoCo": ("DiLoCo", (), 0.004),
     "Async-DiLoCo": ("Async-DiLoCo", (), 0.004),
 }  # fmt: skip
+TOGETHER = ("Synchronous-SGD", "Local-SGD", "Sign-SGD", "SlowMo", "DiLoCo")  # all wait for all
 LONGEST = 1200  # seconds, of a run to the target
-STRAGGLER = "1:0.05"  # worker 1 sleeps in each mini-batch, so that it needs three times as long
+# Worker 1 sleeps in each mini-batch. One takes 0.03 s, and a step 1.5 s: a pull, 20 mini-batches, a
+# push. With the first, its mini-batches take three times as long, with the second, its steps.
+STRAGGLERS = {"slow mini-batches": ("--delay", "1:0.06"), "slow steps": ("--delay", "1:0.18")}
+LOW = 3.0  # bits per character: well below a bigram's
+# What is compared by its time to a loss, with and without a straggler. To see Synchronous-SGD reach
+# the lower one takes more than `LONGEST`.
+TARGETS = [("Synchronous-SGD", ""), ("DiLoCo", "")]
+TARGETS += [(scheme, kind) for kind in STRAGGLERS for scheme in ("DiLoCo", "Async-DiLoCo")]
 
 
-class Checkpoints(threading.Thread):
-    """Keeps every checkpoint of a run: hard links, since the run deletes all but the newest two."""
-
-    def __init__(self, source: Path, target: Path):
-        super().__init__(daemon=True)
-        self._source, self._target, self._ended = source, target, threading.Event()
-        self.seen: dict[int, float] = {}  # updates -> when it was written
-        target.mkdir()
-
-    def run(self):
-        while not self._ended.wait(0.2):
-            self._look()
-        self._look()
-
-    def stop(self) -> None:
-        self._ended.set()
-        self.join()
-
-    def _look(self) -> None:
-        for index in self._source.glob("*.index"):  # written last
-            step = int(re.search(r"-(\d+)\.index$", index.name)[1])
-            if step in self.seen:
-                continue
-            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
-                when = index.stat().st_mtime
-                for file in [*self._source.glob(f"{index.stem}.data*"), index]:
-                    name = file.name.replace(index.stem, str(step))
-                    os.link(file, self._target / name)
-                self.seen[step] = when
-
-
-def losses(folder: Path, steps: list[int], flags: dict) -> list[float]:
-    """The test loss of each checkpoint."""
+def losses(folder: Path, snapshots: list[int], flags: dict) -> list[tuple[int, float]]:
+    """The updates and the test loss of each snapshot."""
     import tensorflow.compat.v1 as tf  # late: it takes seconds, and runs must not wait
 
     from common import data, gpt, models
@@ -104,10 +86,11 @@ def losses(folder: Path, steps: list[int], flags: dict) -> list[float]:
         }
         loss = models.evaluate("gpt", list(params.values()), tf.constant(x), tf.constant(labels))
         mean = tf.reduce_mean(loss["loss"])
-        for step in steps:
-            saved = tf.train.load_checkpoint(str(folder / str(step)))
+        for k in snapshots:
+            saved = tf.train.load_checkpoint(str(folder / str(k)))
             feed = {holder: saved.get_tensor(name) for name, holder in params.items()}
-            found.append(float(session.run(mean, feed)))
+            updates = int(saved.get_tensor("global_step"))
+            found.append((updates, float(session.run(mean, feed))))
     return found
 
 
@@ -121,96 +104,175 @@ def bigram() -> float:
     return float(-np.log2(pairs / pairs.sum(axis=1, keepdims=True))[data.load(own, "test")].mean())
 
 
-def run(scheme: str, *flags, seconds: float = SECONDS, target: float | None = None) -> dict:
-    """Trains for so many seconds, or until a checkpoint's loss is at most `target`.
+class Run:
+    """A run of a scheme; `with` stops it, and deletes what it has written."""
 
-    Returns:
-        The flags, the worker's examples, and the curve: lists of seconds since the start, updates,
-        megabytes through the link, bits per character.
-    """
-    example, own, _ = SCHEMES[scheme]
-    with tempfile.TemporaryDirectory() as where:
-        results, kept = Path(where, "results"), Path(where, "kept")
-        command = ["bash", f"{ROOT}/{example}/run.sh", "--plain", "--results", str(results), *WORK]
-        command += ["--timeout", str(seconds + 300), *map(str, [*own, *flags])]
+    def __init__(self, scheme: str, *flags):
+        example, own, _ = SCHEMES[scheme]
+        self._where = tempfile.TemporaryDirectory()
+        self._results, self._kept = (
+            Path(self._where.name, "results"),
+            Path(self._where.name, "kept"),
+        )
+        self._kept.mkdir()
+        self._command = ["bash", f"{ROOT}/{example}/run.sh", "--plain", "--results",
+                         str(self._results), *map(str, [*WORK, *own, *flags])]  # fmt: skip
         env = os.environ | {"PYTHON": sys.executable, "NO_CURVES": "1"}
-        watcher = Checkpoints(results / "checkpoints", kept)
-        with open(Path(where, "screen"), "w+") as screen:
-            process = subprocess.Popen(command, stdout=screen, stderr=screen, env=env)
-            watcher.start()
-            began, evaluated = None, 0
-            while process.poll() is None:
-                time.sleep(1)  # only to look again: the run goes on by itself
-                if began is None and (events := trace.read_events(results, 2)) and any(events):
-                    began = min(trace.began(mine[0]) for mine in events if mine)
-                over = began is not None and time.time() > began + seconds
-                if target is not None and began is not None and len(watcher.seen) > evaluated + 10:
-                    settings = json.loads((results / "launches.jsonl").read_text())["flags"]
-                    evaluated = len(watcher.seen)
-                    over |= min(losses(kept, sorted(watcher.seen)[-1:], settings)) <= target
-                if over:
-                    process.send_signal(signal.SIGINT)
-                    process.wait()
-            watcher.stop()
-            screen.seek(0)
-            text = screen.read()
-        if began is None or process.returncode not in (0, 2, 130):  # 2: the loss diverged
-            sys.exit(f"{' '.join(command)} failed:\n{text}")
-        settings = json.loads((results / "launches.jsonl").read_text())["flags"]
-        steps = sorted(step for step, when in watcher.seen.items() if when < began + seconds + 1)
-        traffic = [
-            json.loads(line) for line in (results / "network.jsonl").read_text().splitlines()
-        ]
-        times = [watcher.seen[step] - began for step in steps]
-        at = [line["time"] - began for line in traffic]
-        sent = np.interp(times, at, [line["bytes"] for line in traffic]) / 1e6
-        curve = [times, steps, sent.tolist(), losses(kept, steps, settings)]
-        shutil.rmtree(kept)
-        diverged = process.returncode == 2
-        points = [[round(value, 4) for value in point] for point in zip(*curve, strict=True)]
-        return {"scheme": scheme, "flags": settings, "diverged": diverged, "curve": points}
+        self._screen = open(Path(self._where.name, "screen"), "w+")
+        self._run = subprocess.Popen(
+            self._command, stdout=self._screen, stderr=self._screen, env=env
+        )
+        self._watch = None
+
+    def __enter__(self):
+        self._wait(lambda: self._events() and (self._results / "launches.jsonl").exists())
+        self.flags = json.loads((self._results / "launches.jsonl").read_text())["flags"]
+        self.began = min(trace.began(mine[0]) for mine in self._events())
+        return self
+
+    def __exit__(self, *_):
+        if self._watch:
+            self._watch.kill()  # it would wait for a ps that has gone
+            self._watch.wait()
+        if not self.over():
+            self._run.send_signal(signal.SIGINT)
+            self._run.wait()
+        self._screen.close()
+        self._where.cleanup()
+
+    def _wait(self, ready) -> None:
+        while not ready():
+            time.sleep(0.1)  # only to look again
+            if self._run.poll() is not None:
+                self._screen.seek(0)
+                sys.exit(f"{' '.join(self._command)} failed:\n{self._screen.read()}")
+            if self._watch is None and (self._results / "launches.jsonl").exists():
+                self._look_at(self._run.pid)
+
+    def _look_at(self, pid: int) -> None:
+        """Starts `snapshots.py` in the network of the launcher's tasks."""
+        arguments = [str(pid), str(self._results), str(self._kept)]
+        with open(Path(self._where.name, "snapshots"), "w") as lines:
+            self._watch = subprocess.Popen(
+                [sys.executable, str(Path(__file__).with_name("snapshots.py")), *arguments],
+                stdout=lines,
+            )
+
+    def _events(self) -> list:
+        return [mine for mine in trace.read_events(self._results, 2) if mine]
+
+    def snapshots(self) -> dict[int, float]:
+        """The number of each, and how many seconds after the start it was made."""
+        lines = Path(self._where.name, "snapshots").read_text().splitlines()
+        made = {int(k): float(at) - self.began for k, at in map(str.split, lines[:-1])}
+        return {k: seconds for k, seconds in made.items() if seconds >= 0}
+
+    def last(self) -> float:
+        """The loss of the newest snapshot; infinite before the first."""
+        newest = list(self.snapshots())[-1:]
+        return losses(self._kept, newest, self.flags)[0][1] if newest else math.inf
+
+    def over(self) -> bool:
+        return self._run.poll() is not None
+
+    def diverged(self) -> bool:
+        return self._run.poll() == 2
+
+    def end(self) -> float:
+        """The loss of a run that has ended by itself, on all test examples."""
+        if self.diverged():
+            return math.inf
+        return json.loads((self._results / "summary.json").read_text())["test_loss"]
+
+    def curve(self, points: int = POINTS) -> list[list[float]]:
+        """Points of seconds since the start, updates, megabytes through the link, and loss."""
+        made = list(self.snapshots().items())
+        made = made[:: max(1, len(made) // points)]
+        lines = (self._results / "network.jsonl").read_text().splitlines()
+        traffic = [json.loads(line) for line in lines]
+        at = [line["time"] - self.began for line in traffic]
+        sent = np.interp([when for _, when in made], at, [line["bytes"] for line in traffic]) / 1e6
+        found = losses(self._kept, [k for k, _ in made], self.flags)
+        rows = zip(made, sent, found, strict=True)
+        return [[round(when, 3), n, round(mb, 3), round(loss, 4)]
+                for (_, when), mb, (n, loss) in rows]  # fmt: skip
 
 
-def final(curve: list[list[float]]) -> float:
-    """The loss at the end: the mean over the last tenth of the checkpoints, since one is noisy."""
+def race_of(scheme: str, *flags, seconds: float = SECONDS, goal: float = -math.inf) -> dict:
+    """Trains over the link for so many seconds, or until the loss is at most `goal`."""
+    with Run(scheme, *LINK, *flags) as made:
+        looked = time.time()
+        while not made.over() and time.time() < made.began + seconds:
+            time.sleep(0.5)  # only to look again
+            if goal > 0 and time.time() > looked + 10:
+                looked = time.time()
+                if made.last() <= goal:
+                    break
+        return {
+            "flags": made.flags,
+            "diverged": made.diverged(),
+            "curve": made.curve(POINTS if goal < 0 else 1000),
+        }
+
+
+def final(made: dict) -> float:
+    """The loss at the end: the mean over the last tenth of the curve, since one point is noisy."""
+    curve = made["curve"]
     last = [loss for *_, loss in curve[-max(1, len(curve) // 10) :]]
-    return statistics.mean(last) if np.isfinite(last).all() else float("inf")
+    good = not made["diverged"] and np.isfinite(last).all()
+    return statistics.mean(last) if good else math.inf
 
 
-def reached(curve: list[list[float]], target: float) -> list[float] | None:
+def reached(made: dict, goal: float) -> list[float] | None:
     """The first point of a curve with at most this loss; None if it has none."""
-    return next((point for point in curve if point[-1] <= target), None)
+    return next((point for point in made["curve"] if point[-1] <= goal), None)
 
 
-def tuned(scheme: str, *flags) -> list[list[float]]:
+def grid(scheme: str, cost) -> list[list[float]]:
     """Tries rates, each twice the one below, until the best has one on both sides.
 
     Returns:
-        Each rate with the loss at the end; infinite if it diverged.
+        Each rate with its `cost(flags)`; None if it diverged, or never came there.
     """
     middle = SCHEMES[scheme][2]
     found: dict[int, float] = {}
     wanted = [-1, 0, 1]
     while wanted:
         for k in wanted:
-            how = ("--learning_rate", middle * 2.0**k, "--seed", TUNING_SEED)
-            made = run(scheme, *how, *flags)
-            found[k] = float("inf") if made["diverged"] else final(made["curve"])
+            found[k] = cost(("--learning_rate", middle * 2.0**k, "--seed", TUNING_SEED))
             print(f"{scheme}, rate {middle * 2.0**k:g}: {found[k]:.3f}", flush=True)
         best = min(found, key=found.__getitem__)
         wanted = [k for k in (best - 1, best + 1) if k not in found]
-    return [[middle * 2.0**k, found[k]] for k in sorted(found)]
+    kept = {k: found[k] if np.isfinite(found[k]) else None for k in sorted(found)}
+    return [[middle * 2.0**k, value] for k, value in kept.items()]
 
 
-def best_rate(kept: dict, scheme: str) -> float:
-    if scheme not in kept.get("tuning", {}):
+def best_rate(tuning: dict, scheme: str) -> float:
+    if scheme not in tuning:
         sys.exit(f"no rate of {scheme} is known: first run `slow_link tune {scheme}`")
-    return min(kept["tuning"][scheme], key=lambda pair: pair[1])[0]
+    return min((value, rate) for rate, value in tuning[scheme] if value is not None)[1]
 
 
 def tune(kept: dict, schemes: list[str]) -> None:
+    """The loss after two minutes, for each rate."""
     for scheme in schemes:
-        kept.setdefault("tuning", {})[scheme] = tuned(scheme)
+        if scheme in TOGETHER:
+            made = race_of(scheme, "--learning_rate", SCHEMES[scheme][2], seconds=SECONDS / 3)
+            seconds, updates, *_ = made["curve"][-1]
+            steps = round(updates / seconds * SECONDS)
+            print(f"{scheme}: {steps} updates in {SECONDS} s", flush=True)
+
+            def cost(flags, scheme=scheme, steps=steps):
+                with Run(scheme, *flags, "--steps", steps) as made:
+                    while not made.over():
+                        time.sleep(0.1)  # only to look again
+                    return made.end()
+        else:
+
+            def cost(flags, scheme=scheme):
+                return final(race_of(scheme, *flags))
+
+        kept.setdefault("tuning", {})[scheme] = grid(scheme, cost)
         write(kept)
 
 
@@ -218,33 +280,124 @@ def race(kept: dict, schemes: list[str]) -> None:
     """The schemes take turns, so that a slow minute of the machine does not hit one alone."""
     for seed in SEEDS:
         for scheme in schemes:
-            rate = best_rate(kept, scheme)
-            made = run(scheme, "--learning_rate", rate, "--seed", seed)
+            rate = best_rate(kept["tuning"], scheme)
+            made = race_of(scheme, "--learning_rate", rate, "--seed", seed)
             kept.setdefault("race", {}).setdefault(scheme, {})[str(seed)] = made
-            print(f"{scheme}, seed {seed}: {final(made['curve']):.3f}", flush=True)
+            print(f"{scheme}, seed {seed}: {final(made):.3f}", flush=True)
             write(kept)
 
 
 def target(kept: dict, _: list[str]) -> None:
-    """Seconds until the loss is that of a bigram; the runs take turns."""
-    goal = kept["bigram"] = bigram()
-    pairs = [("Synchronous-SGD", "equal", ()), ("DiLoCo", "equal", ()),
-             ("DiLoCo", "straggler", ("--delay", STRAGGLER)),
-             ("Async-DiLoCo", "straggler", ("--delay", STRAGGLER))]  # fmt: skip
-    for seed in SEEDS:
-        for scheme, kind, flags in pairs:
-            rate = best_rate(kept, scheme)
-            made = run(scheme, "--learning_rate", rate, "--seed", seed, *flags,
-                       seconds=LONGEST, target=goal)  # fmt: skip
-            point = reached(made["curve"], goal)
-            kept.setdefault("target", {}).setdefault(f"{scheme}, {kind}", {})[str(seed)] = point
-            print(f"{scheme}, {kind}, seed {seed}: {point}", flush=True)
+    """Seconds until the loss is that of a bigram, and `LOW`; the runs take turns."""
+    kept["bigram"] = bigram()
+    tuning, made = kept.setdefault("target_tuning", {}), kept.setdefault("target", {})
+    for scheme, kind in TARGETS:
+        if (name := tuned_as(scheme, kind)) not in tuning:
+            tuning[name] = grid(scheme, functools.partial(until, kept, scheme, kind))
             write(kept)
+    for seed in SEEDS:
+        for scheme, kind in TARGETS:
+            runs = made.setdefault(f"{scheme}, {kind}".removesuffix(", "), {})
+            if str(seed) in runs:
+                continue
+            rate = best_rate(tuning, tuned_as(scheme, kind))
+            goal = goal_of(kept, scheme)
+            flags = ("--learning_rate", rate, "--seed", seed, *STRAGGLERS.get(kind, ()))
+            runs[str(seed)] = race_of(scheme, *flags, seconds=LONGEST, goal=goal)
+            point = reached(runs[str(seed)], goal)
+            print(f"{scheme} {kind}, seed {seed}: {point}", flush=True)
+            write(kept)
+
+
+def tuned_as(scheme: str, kind: str) -> str:
+    """If workers wait for each other, a straggler changes only how long an update takes."""
+    return scheme if scheme in TOGETHER or not kind else f"{scheme}, {kind}"
+
+
+def goal_of(kept: dict, scheme: str) -> float:
+    return kept["bigram"] if scheme == "Synchronous-SGD" else LOW
+
+
+def until(kept: dict, scheme: str, kind: str, flags) -> float:
+    """Until a run has this loss: the seconds, or the updates if its workers wait for each other."""
+    goal = goal_of(kept, scheme)
+    if scheme not in TOGETHER:
+        made = race_of(scheme, *STRAGGLERS.get(kind, ()), *flags, seconds=300, goal=goal)
+        return (reached(made, goal) or [math.inf])[0]
+    with Run(scheme, *flags) as run:
+        while not run.over() and run.last() > goal and time.time() < run.began + 150:
+            time.sleep(3)  # only to look again
+        made = {"curve": run.curve(1000)}
+    return (reached(made, goal) or [0, math.inf])[1]
+
+
+def times(kept: dict, name: str, goal: float) -> list[list[float]]:
+    """The point of each seed's run at which the loss is reached, by seconds."""
+    return sorted(reached(made, goal) or [math.inf] * 4 for made in kept["target"][name].values())
+
+
+def spread(values: list[float], how: str = ",.0f") -> str:
+    """The median of three, and their range."""
+    low, middle, high = (format(value, how) for value in sorted(values))
+    return f"{middle} ({low} to {high})"
+
+
+def table(kind: str) -> str:
+    """A Markdown table for the READMEs: `target`, `straggler`, `race`, or `tuning SCHEMES`."""
+    kept = json.loads(FOUND.read_text())
+    what, _, names = kind.partition(" ")
+    if what == "tuning":
+        return tuning_table(kept, names.split(","))
+    if what == "race":
+        return race_table(kept)
+    goals = {"target": [("Synchronous-SGD", kept["bigram"]), ("DiLoCo", kept["bigram"])]}
+    goals["straggler"] = [
+        (f"{scheme}, {kind}", LOW) for kind in STRAGGLERS for scheme in ("DiLoCo", "Async-DiLoCo")
+    ]
+    columns = "", "bits per character", "seconds", "updates", "MB through the link"
+    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
+    for name, goal in goals[what]:
+        seconds, updates, sent, _ = zip(*times(kept, name, goal))
+        lines.append(f"| {name} | {goal:.2f} | {spread(seconds)} | {spread(updates)} "
+                     f"| {spread(sent)} |")  # fmt: skip
+    return "\n".join(lines)
+
+
+def tuning_table(kept: dict, names: list[str]) -> str:
+    """Each rate with what it costs to reach the loss, of one other seed; the best one in bold."""
+    lines = ["| | what is counted | learning rate: until the loss is reached |", "|---|---|---|"]
+    for name, found in kept["target_tuning"].items():
+        if name.partition(",")[0] not in names:
+            continue
+        best = min(value for _, value in found if value is not None)
+        cells = [f"{rate:g}: {'never' if value is None else format(value, '.0f')}"
+                 for rate, value in found]  # fmt: skip
+        cells = [f"**{cell}**" if value == best else cell
+                 for cell, (_, value) in zip(cells, found, strict=True)]  # fmt: skip
+        unit = "updates" if name in TOGETHER else "seconds"
+        lines.append(f"| {name} | {unit} | {', '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def race_table(kept: dict) -> str:
+    """The schemes by the loss after two minutes."""
+    ends = {
+        scheme: [final(made) for made in runs.values()] for scheme, runs in kept["race"].items()
+    }
+    lines = ["| scheme | learning rate | updates | MB | bits per character: median (range) |",
+             "|---|---|---|---|---|"]  # fmt: skip
+    for scheme in sorted(ends, key=lambda name: statistics.median(ends[name])):
+        runs = list(kept["race"][scheme].values())
+        _, updates, sent, _ = zip(*(made["curve"][-1] for made in runs))
+        lines.append(f"| {scheme} | {runs[0]['flags']['learning_rate']:g} "
+                     f"| {statistics.median(updates):,.0f} | {statistics.median(sent):,.0f} "
+                     f"| {spread(ends[scheme], '.2f')} |")  # fmt: skip
+    return "\n".join(lines)
 
 
 def write(kept: dict) -> None:
     part = FOUND.with_suffix(".part")
-    part.write_text(json.dumps(kept) + "\n")
+    part.write_text(json.dumps(kept, allow_nan=False) + "\n")
     part.replace(FOUND)
 
 
