@@ -9,7 +9,7 @@ Each worker repeats this, without waiting for the others:
 The lambda term (--dc_lambda) estimates how the gradient has changed: others may have moved w~ since
 the pull. With --adaptive, each element has its own lambda, smaller where gradients are large:
 
-    M <- 0.95 M + 0.05 g g;  lambda <- lambda / sqrt(M + 1e-7)
+    M <- 0.95 M + 0.05 g g;  lambda = lambda_0 / sqrt(M + 1e-7)
 """
 
 from common import cluster, copies, data, models, session  # import first: quiet start-up
@@ -53,7 +53,7 @@ with tf.device(task.device):  # this worker's GPU, or its CPU
 # Push: w~ <- w~ - eta (g + lambda g g (w~ - w_pulled)), on the ps, once the gradients have arrived.
 # global_step counts it first (update.number: the count before), then it is applied. After --steps
 # updates, sess.run(step) raises OutOfRangeError instead, which ends the loop.
-def strength(M, g):  # lambda
+def strength(M, g):  # lambda. As in HogWild, two pushes at once may overwrite each other's M.
     if M is None:
         return flags.dc_lambda
     return flags.dc_lambda / tf.sqrt(M.assign(0.95 * M + 0.05 * g * g) + 1e-7)

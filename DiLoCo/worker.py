@@ -71,8 +71,8 @@ with tf.device(task.device):  # this worker's GPU, or its CPU
     def adamw(w, g, m, v, i):
         m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
         unbiased_m, unbiased_v = m / (1 - b1**i), v / (1 - b2**i)  # m^, v^
-        d = unbiased_m / (tf.sqrt(unbiased_v) + flags.inner_epsilon) + flags.weight_decay * w
-        return w - flags.learning_rate * d, m, v
+        direction = unbiased_m / (tf.sqrt(unbiased_v) + flags.inner_epsilon)
+        return w - flags.learning_rate * (direction + flags.weight_decay * w), m, v
 
     # T local steps, g of a fresh batch at the local w; with --inner sgd: w <- w - eta g
     def local_step(t, loss, w, m, v, i):

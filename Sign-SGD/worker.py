@@ -24,7 +24,7 @@ import tensorflow.compat.v1 as tf
 
 # Flags and their defaults (--help lists them all). --steps: updates, one per round.
 DEFAULTS = {"workers": 2, "ps": 1, "steps": 1000, "learning_rate": 0.001, "sign_momentum": 0.9}
-NOT_WHOLE = -2  # in place of the number of updates that w contains
+NOT_WHOLE = -2  # in place of the count of updates that w contains: one less than no token
 
 # 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
 tf.disable_eager_execution()  # use graphs and sessions; the main README says why
@@ -75,7 +75,8 @@ with tf.device(task.device):  # this worker's GPU, or its CPU
     follows = tf.equal(contains, token.number - 1)
     *start, count = tf.cond(follows, as_it_is, all_of_it)
 
-    # Pull the vote: w <- w - eta vote. In between, w is not whole: a call may be interrupted.
+    # Pull the vote: w <- w - eta vote. A call may be interrupted anywhere, so w is marked as not
+    # whole, then written, then marked as whole, and only then used.
     pull = copies.pull(votes, global_step, after=token.number, beside=start)
     signs = [bits.unpack(vote, p.shape) for vote, p in zip(pull.w, params)]
     w = [tf.where(follows, p - flags.learning_rate * s, p) for p, s in zip(start, signs)]

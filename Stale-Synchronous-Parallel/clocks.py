@@ -10,7 +10,7 @@ Only `finished` says who may begin: a worker that takes a token looks there agai
 many does no harm, and whoever may have taken or lost one (after a restart, or an aborted step)
 gives every worker a new one.
 
-A killed worker finds its own clock where it was, and makes the step again that it has not finished.
+A killed worker finds its own clock where it was, and repeats its unfinished step.
 No checkpoint contains the clocks: if this ps is lost, all workers begin again at 0.
 """
 
@@ -66,7 +66,7 @@ class Clocks:
             # To take from a closed queue raises OutOfRangeError, which ends the loop.
             end = tf.cond(stopped, lambda: tf.group(self._stopped.dequeue()), tf.no_op).op
             with tf.control_dependencies([end]):
-                return self._lead() * tf.cast(~self._ended(), tf.int64)
+                return self._lead() * tf.cast(~self._ended(), tf.int64)  # ended: 0 leaves the loop
 
         with tf.device(self._global_step.device):
             asked_at = clock.now([])

@@ -4,7 +4,7 @@ parameters.
     x <- E[characters] + P                     E: token embeddings, P: position embeddings
     for each block:  x <- x + attention(norm(x))
                      x <- x + feed_forward(norm(x))
-    logits = norm(x) E'                        the same E: input and output are tied
+    logits = norm(x) E'                        E' is E transposed: input and output are tied
 
 It sees `context` characters and predicts, after each of them, the next one.
 """
@@ -18,7 +18,7 @@ BLOCK = 12  # parameters of a block
 
 
 def shapes(flags) -> dict[str, list[int]]:
-    """Name -> shape of each parameter, in model order. They tell how many heads there are."""
+    """Name -> shape of each parameter, in model order. `attention` reads the heads from them."""
     width, heads = flags.width, flags.heads
     found = {"tokens": [CHARACTERS, width], "positions": [flags.context, width]}
     for i in range(flags.layers):
@@ -68,7 +68,8 @@ def linear(x, weights, biases):
 def attention(x, qkv_weights, qkv_biases, mix_weights, mix_biases):
     """softmax(Q K' / sqrt(d)) V for each head of width d, where no character sees a later one; then
     a linear layer mixes the heads. Vaswani et al. 2017, arXiv 1706.03762, section 3.2."""
-    q, k, v = tf.unstack(tf.transpose(linear(x, qkv_weights, qkv_biases), [2, 0, 3, 1, 4]))
+    qkv = linear(x, qkv_weights, qkv_biases)  # [batch, context, 3, heads, d]
+    q, k, v = tf.unstack(tf.transpose(qkv, [2, 0, 3, 1, 4]))  # each [batch, heads, context, d]
     scores = tf.matmul(q, k, transpose_b=True) / math.sqrt(qkv_weights.shape[-1])  # [.., from, to]
     seen = tf.linalg.band_part(tf.ones_like(scores[0, 0]), -1, 0)  # 1 on and below the diagonal
     shares = tf.nn.softmax(scores - 1e9 * (1 - seen))
