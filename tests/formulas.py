@@ -64,7 +64,7 @@ FOLDERS = {
         ("--learning_rate", "0.01", "--inner_epsilon", "1e-3"), workers=3,
     ),
     "Async-DiLoCo": Folder(
-        "Async-DiLoCo", "Dynamic-SGD", 57,
+        "Async-DiLoCo", "Dynamic-SGD", 58,
         ("--learning_rate", "0.1", "--inner_epsilon", "1e-2"), workers=3,
     ),
     "Multiple-GPUs-Single-Machine": Folder("HogWild", "HogWild", 15),
