@@ -122,6 +122,8 @@ MISTAKES = [
         ("HogWild", "--threads 1000000 --data synthetic", "only 60000 examples"),
         ("HogWild", "--hidden 9007199254740991", "--hidden", "below 2^31"),
         ("HogWild", "--hidden 2147483647", "GB of memory, but", "--hidden"),
+        ("HogWild", "--model gpt --data text --width 400000", "GB of memory, but", "--width"),
+        ("HogWild", "--model gpt --data text --context 60000", "GB of memory, but", "--context"),
         ("HogWild", "--batch_size 9007199254740991", "GB of memory, but", "--batch_size"),
         ("HogWild", "--steps_per_execution 2000000000", "GB of memory", "--steps_per_execution"),
         ("HogWild", "--data classes.npz", "GB of memory, but", "fewer classes"),
