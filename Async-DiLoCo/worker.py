@@ -81,7 +81,7 @@ with tf.device(task.device):  # this worker's GPU, or its CPU
         with tf.device(global_step.device):
             own_kind = {"trainable": False, "collections": [tf.GraphKeys.LOCAL_VARIABLES]}
             seconds = tf.Variable(tf.zeros([flags.workers]), name="seconds_per_step", **own_kind)
-        known = seconds.read_value()  # computed with here: on the ps, each local step would wait
+        known = seconds.read_value()  # the rest on the worker: else each local step asks the ps
         fastest = tf.reduce_min(tf.boolean_mask(known, known > 0))
         mine = known[task.index]
         slower = tf.maximum(1.0, tf.floor(window * (fastest / mine)))

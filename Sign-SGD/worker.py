@@ -24,7 +24,7 @@ import tensorflow.compat.v1 as tf
 
 # Flags and their defaults (--help lists them all). --steps: updates, one per round.
 DEFAULTS = {"workers": 2, "ps": 1, "steps": 1000, "learning_rate": 0.001, "sign_momentum": 0.9}
-NOT_WHOLE = -2  # in place of the count of updates that w contains: one less than no token
+NOT_WHOLE = -2  # in place of the count of updates that w contains; no token is -1
 
 # 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
 tf.disable_eager_execution()  # use graphs and sessions; the main README says why
