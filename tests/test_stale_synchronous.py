@@ -4,19 +4,25 @@ waits for ever.
 `test_replay.py` compares its updates with NumPy.
 """
 
+import argparse
 import json
 import os
 import re
 import signal
+import sys
 
 import numpy as np
 import pytest
 import simulate
+import tensorflow.compat.v1 as tf
 from conftest import ENDLESS, ROOT, copy_example, eventually, kill_and_see_it_back, processes, reach
 from machine import seconds
 from replays import EXACT, distance, flat, replayed, scheme_of
 
 EXAMPLE = "Stale-Synchronous-Parallel"
+sys.path.append(str(ROOT / EXAMPLE))
+from clocks import Clocks  # noqa: E402
+
 TINY = ["--model", "linear", "--batch_size", 0, "--learning_rate", 0.3]
 
 
@@ -185,6 +191,40 @@ def test_the_simulation_keeps_the_bound():
     hogwild, _ = simulate.run(scheme="HogWild", **told)
     np.testing.assert_array_equal(free.w, hogwild.w)
     assert free.env.now == hogwild.env.now
+
+
+def test_a_clock_counts_only_what_has_been_applied():
+    """Whatever the order in which a session happens to run operations: each one that counts the
+    step or wakes somebody has the update among what it waits for."""
+    flags = argparse.Namespace(workers=2, max_staleness=1, steps=10)
+    task = argparse.Namespace(flags=flags, index=0, is_chief=True)
+    with tf.Graph().as_default() as graph:
+        global_step = tf.Variable(0, dtype=tf.int64, name="global_step")
+        clocks = Clocks(task, global_step)
+        applied = tf.Variable(0.0).assign_add(1.0).op
+        before = set(graph.get_operations())
+        clocks.tick(applied)
+        acting = [op for op in graph.get_operations() if op not in before and acts(op)]
+        assert any("Scatter" in op.type for op in acting)
+        assert any(op.type == "StatelessIf" or op.type == "If" or "Queue" in op.type
+                   for op in acting)  # fmt: skip
+        assert all(applied in awaited(op) for op in acting)
+
+
+def acts(op: tf.Operation) -> bool:
+    """Whether it changes something, or may."""
+    return any(name in op.type for name in ("Scatter", "Assign", "Enqueue", "If"))
+
+
+def awaited(op: tf.Operation) -> set[tf.Operation]:
+    """All operations that must have run before this one."""
+    found, ask = set(), [op]
+    while ask:
+        asked = ask.pop()
+        new = {*asked.control_inputs, *(tensor.op for tensor in asked.inputs)} - found
+        found |= new
+        ask += new
+    return found
 
 
 def test_a_negative_bound_is_refused(run):
