@@ -43,6 +43,7 @@ WORK = ("--model", "gpt", "--data", "text", "--steps", "1000000", "--timeout", "
 LINK = ("--link_mbit", str(MBIT))
 EXAMPLES = 1000
 POINTS = 60  # of a curve
+PLACES = "results", "checkpoint_dir"  # flags that name folders of the machine
 # Scheme -> its script, its flags, and the middle of its grid of rates: of the local steps, or of
 # the ps.
 SCHEMES = {
@@ -167,6 +168,11 @@ class Run:
         made = {int(k): float(at) - self.began for k, at in map(str.split, lines[:-1])}
         return {k: seconds for k, seconds in made.items() if seconds >= 0}
 
+    def step(self) -> list[float]:
+        """Of each worker: the median seconds between the starts of two of its steps."""
+        starts = [[trace.began(each) for each in mine] for mine in trace.steady(self._events())]
+        return [round(float(np.median(np.diff(mine))), 4) for mine in starts if len(mine) > 1]
+
     def last(self) -> float:
         """The loss of the newest snapshot; infinite before the first."""
         newest = list(self.snapshots())[-1:]
@@ -209,7 +215,8 @@ def race_of(scheme: str, *flags, seconds: float = SECONDS, goal: float = -math.i
                 if made.last() <= goal:
                     break
         return {
-            "flags": made.flags,
+            "flags": {k: v for k, v in made.flags.items() if k not in PLACES},
+            "step": made.step(),
             "diverged": made.diverged(),
             "curve": made.curve(POINTS if goal < 0 else 1000),
         }
@@ -384,14 +391,16 @@ def race_table(kept: dict) -> str:
     ends = {
         scheme: [final(made) for made in runs.values()] for scheme, runs in kept["race"].items()
     }
-    lines = ["| scheme | learning rate | updates | MB | bits per character: median (range) |",
-             "|---|---|---|---|---|"]  # fmt: skip
+    lines = ["| | learning rate | updates | MB | seconds to a bigram's loss | bits per character |",
+             "|---|---|---|---|---|---|"]  # fmt: skip
     for scheme in sorted(ends, key=lambda name: statistics.median(ends[name])):
         runs = list(kept["race"][scheme].values())
         _, updates, sent, _ = zip(*(made["curve"][-1] for made in runs))
+        points = [reached(made, kept["bigram"]) for made in runs]
+        soon = spread([seconds for seconds, *_ in points]) if all(points) else "not reached"
         lines.append(f"| {scheme} | {runs[0]['flags']['learning_rate']:g} "
                      f"| {statistics.median(updates):,.0f} | {statistics.median(sent):,.0f} "
-                     f"| {spread(ends[scheme], '.2f')} |")  # fmt: skip
+                     f"| {soon} | {spread(ends[scheme], '.2f')} |")  # fmt: skip
     return "\n".join(lines)
 
 
