@@ -1,19 +1,24 @@
 """The small GPT: against NumPy, its gradients, what it sees; and the text that it learns from."""
 
 import argparse
+import json
 import math
 import sysconfig
 from pathlib import Path
 
 import formulas
+import gpt_defaults
 import numpy as np
 import pytest
+import sweep
 import tensorflow.compat.v1 as tf
+from conftest import ROOT
 from test_data import command, fetch_batches, one_sentence
 
 from common import data, datasets, gpt, models
 from common.flags import parser
 from common.launch import prepare
+from common.told.example import example_of
 
 tf.disable_eager_execution()
 SMALL = {"layers": 2, "heads": 2, "width": 8, "context": 6, "seed": 3, "model": "gpt"}
@@ -298,3 +303,18 @@ def test_it_stops_at_the_target(run):
                            "--width", 16, "--layers", 1)  # fmt: skip
     assert finished.summary["test_loss"] <= 6
     assert finished.summary["global_step"] < 2000
+
+
+def test_what_the_default_runs_reached():
+    """A-Small-GPT shows it: each below 3.2 bits per character, except SAGN, as its text says."""
+    found = json.loads(gpt_defaults.FOUND.read_text())
+    assert set(found) == set(sweep.examples())
+    high = {name for name, made in found.items() if made["bits_per_character"] >= 3.2}
+    assert high == {"SAGN"} and found["SAGN"]["bits_per_character"] < 3.48  # a bigram's
+    assert {made["examples"] for made in found.values()} == {64_000, 128_000}
+    for name, made in found.items():
+        defaults, _ = example_of(ROOT / name / "worker.py")
+        assert (made["learning_rate"], made["updates"]) == (
+            defaults["learning_rate"],
+            defaults["steps"],
+        )
