@@ -116,7 +116,7 @@ def table(kind: str) -> str:
                  "batches": ",.0f"}  # fmt: skip
         cells = [" / ".join(format(row[name], how) if row["reached"] else "never" for row in pair)
                  for name, how in shown.items()]  # fmt: skip
-        lines.append(f"| [{scheme}]({scheme}/README.md) | {' | '.join(cells)} |")
+        lines.append(f"| {scheme} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
