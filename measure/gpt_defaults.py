@@ -11,7 +11,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from sweep import examples
 from watch import ROOT
 
 FOUND = ROOT / "measure" / "gpt_defaults.json"
@@ -49,6 +48,8 @@ def table() -> str:
 
 
 def main() -> None:
+    from sweep import examples  # late: a notebook that shows the table has no Many-Workers
+
     found = json.loads(FOUND.read_text()) if FOUND.exists() else {}
     for example in sys.argv[1:] or examples():
         found[example] = run(example)
