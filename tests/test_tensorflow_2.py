@@ -21,6 +21,7 @@ from replays import EXACT, distance, flat, replayed, scheme_of
 
 from common import data, models
 from common.launch import network
+from common.record import trace
 
 tf.disable_eager_execution()
 
@@ -134,7 +135,8 @@ def test_target_accuracy_and_a_delayed_worker(run, strategy):
     if strategy == "parameter_server":
         flags += ["--delay", f"1:{seconds(0.05)}"]
     finished = run(HERE, *flags)
-    assert finished.summary["test_accuracy"] >= 0.85
+    # The last evaluation may be of later parameters.
+    assert max(each["test_accuracy"] for each in trace.read_evaluations(finished.results)) >= 0.9
     assert finished.summary["global_step"] < 50_000
     if strategy == "parameter_server":
         assert 0 < len(finished.events(1)) < len(finished.events(0)) / 2
