@@ -132,24 +132,19 @@ def test_only_other_code_makes_a_cell_void():
     assert fault_runs.code(text.replace("2 * x", "3 * x")) != fault_runs.code(text)
 
 
-# Their cells are not all measured yet: `bash measure/start.sh faults --examples NAME` goes on.
-UNMEASURED = {"Async-DiLoCo"}
-
-
 def test_the_committed_matrix_is_complete():
-    """Every cell of every example but `UNMEASURED`, the undisturbed runs and the soaks; no failure;
-    each once; and the page shows them."""
+    """Every cell of every example, the undisturbed runs and the soaks; no failure; each once; and
+    the page shows them."""
     records = fault_runs.read(faults.FOUND)
     cells = [fault_runs.key(record) for record in records]
-    every = [name for name in faults.everything() if name not in UNMEASURED]
+    every = faults.everything()
     wanted = fault_runs.matrix(every, faults.FAULTS, faults.MOMENTS)  # without links: no cut
     wanted += [fault_runs.Cell(name, "none", "", "") for name in every]
     wanted += [fault_runs.Cell(fault_soak.EXAMPLE, "soak", "runs", "")]
     wanted += [fault_runs.Cell(name, "soak", "long", "") for name in fault_soak.LONG]
     assert len(cells) == len({*cells})
     assert {*wanted} <= {*cells}
-    more = {cell for cell in {*cells} - {*wanted} if cell.example not in UNMEASURED}
-    assert {cell.fault for cell in more} <= {"cut"}
+    assert {cell.fault for cell in {*cells} - {*wanted}} <= {"cut"}
     assert fault_table.all_wrong(records) == []
     assert faults.TABLE.read_text(encoding="utf-8") == fault_table.text(records)
 
