@@ -5,12 +5,9 @@
 """
 
 import json
-import os
-import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
+import example_runs
 from watch import ROOT
 
 FOUND = ROOT / "measure" / "gpt_defaults.json"
@@ -19,20 +16,14 @@ WORK = ("--model", "gpt", "--data", "text")
 
 def run(example: str) -> dict:
     """The updates, examples, seconds and final test loss (bits per character) of a default run."""
-    with tempfile.TemporaryDirectory() as where:
-        command = ["bash", f"{ROOT}/{example}/run.sh", "--plain", "--results", where, *WORK]
-        env = os.environ | {"PYTHON": sys.executable, "NO_CURVES": "1"}
-        done = subprocess.run(command, capture_output=True, text=True, env=env)
-        if done.returncode:
-            sys.exit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
-        summary = json.loads(Path(where, "summary.json").read_text())
-        return {
-            "learning_rate": summary["flags"]["learning_rate"],
-            "updates": summary["global_step"],
-            "examples": summary["examples"],
-            "seconds": round(summary["seconds"], 1),
-            "bits_per_character": round(summary["test_bits_per_character"], 3),
-        }
+    summary = example_runs.run(example, *WORK).summary
+    return {
+        "learning_rate": summary["flags"]["learning_rate"],
+        "updates": summary["global_step"],
+        "examples": summary["examples"],
+        "seconds": round(summary["seconds"], 1),
+        "bits_per_character": round(summary["test_bits_per_character"], 3),
+    }
 
 
 def table() -> str:

@@ -7,17 +7,12 @@ Needs a machine that allows private networks. The results go to `linked.json`, w
 """
 
 import json
-import os
 import statistics
-import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
+import example_runs
 import simulate  # of Many-Workers
 from watch import ROOT
-
-from common.record import trace
 
 FOUND = ROOT / "measure" / "linked.json"
 MBIT = 100
@@ -27,6 +22,7 @@ SPEED = [("HogWild", 1, 150), ("AGN", 10, 100), ("AGN", 50, 60), ("Synchronous-S
          ("AEASGD", 10, 100)]  # fmt: skip
 WORKERS = (1, 2, 4, 8)
 MOST = 3000  # updates
+WINDOW = 10  # of each scheme that has one
 PROBLEM = ("--hidden", "1024", "--target_accuracy", "0.97", "--steps", str(MOST))
 TARGET = ("HogWild", "DC-ASGD", "AGN", "DOWNPOUR-Easy", "DOWNPOUR", "Dynamic-SGD", "AEASGD",
           "AEAMSGD", "Synchronous-SGD", "Synchronous-SGD-different-learning-rates", "SAGN",
@@ -35,15 +31,8 @@ TARGET = ("HogWild", "DC-ASGD", "AGN", "DOWNPOUR-Easy", "DOWNPOUR", "Dynamic-SGD
 
 def run(example: str, *flags) -> tuple[dict, list[list[dict]]]:
     """Runs an example over the slow link; returns its summary and the events of its workers."""
-    with tempfile.TemporaryDirectory() as where:
-        command = ["bash", f"{ROOT}/{example}/run.sh", "--plain", "--results", where]
-        command += ["--link_mbit", str(MBIT), *map(str, flags)]
-        env = os.environ | {"PYTHON": sys.executable, "NO_CURVES": "1"}
-        done = subprocess.run(command, capture_output=True, text=True, env=env)
-        if done.returncode:
-            sys.exit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
-        summary = json.loads(Path(where, "summary.json").read_text())
-        return summary, trace.read_events(where, summary["workers"])
+    finished = example_runs.run(example, "--link_mbit", MBIT, *flags)
+    return finished.summary, finished.events
 
 
 def speed() -> list[dict]:
@@ -73,18 +62,21 @@ def target() -> list[dict]:
     rows = []
     for scheme in TARGET:
         for n in (2, 4):
-            some = [run(scheme, *PROBLEM, "--workers", n, "--seed", s)[0] for s in range(3)]
+            has_window = "window" in simulate.SCHEMES[scheme].defaults
+            flags = [*PROBLEM, "--workers", n, *(["--window", WINDOW] * has_window)]
+            some = [run(scheme, *flags, "--seed", s)[0] for s in range(3)]
             for found in some:
                 found["bytes_per_example"] = (
                     found["bytes_per_step"]
                     * sum(task["local_steps"] for task in found["tasks"])
-                    / found["flags"].get("window", 1)
+                    / (WINDOW if has_window else 1)
                     / found["examples"]
                 )
             names = ("examples_per_second", "bytes_per_example", "seconds", "global_step")
             row = {name: statistics.median(found[name] for found in some) for name in names}
             reached = max(found["global_step"] for found in some) < MOST
-            rows.append({"scheme": scheme, "workers": n, **row, "reached": reached})
+            row |= {"window": WINDOW if has_window else 1, "reached": reached}
+            rows.append({"scheme": scheme, "workers": n, **row})
             print(json.dumps(rows[-1]), flush=True)
     return rows
 
@@ -111,7 +103,7 @@ def table(kind: str) -> str:
         pair = [row for row in rows if row["scheme"] == scheme]
         for row in pair:  # all workers together; a synchronous update holds a push of each
             pushes = row["workers"] if kind.worker == "synchronous" else 1
-            row["batches"] = row["global_step"] * pushes * kind.defaults.get("window", 1)
+            row["batches"] = row["global_step"] * pushes * row["window"]
         shown = {"examples_per_second": ",.0f", "bytes_per_example": ",.0f", "seconds": ".1f",
                  "batches": ",.0f"}  # fmt: skip
         cells = [" / ".join(format(row[name], how) if row["reached"] else "never" for row in pair)

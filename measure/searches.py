@@ -7,13 +7,10 @@ until Actor-Learner reaches its target, with one, two and four actors. Each take
 """
 
 import json
-import os
 import statistics
-import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
+import example_runs
 from watch import ROOT
 
 FOUND = ROOT / "measure" / "searches.json"
@@ -21,18 +18,10 @@ FOLDER, SEEDS, REPEATS, STEPS = "One-Network-per-Device", (0, 1, 2), 3, 4000
 
 
 def run(example: str, *flags) -> tuple[dict, list[dict]]:
-    """The summary of a successful run, and its trials, if it has any."""
-    with tempfile.TemporaryDirectory() as where:
-        command = ["bash", f"{ROOT}/{example}/run.sh", "--plain", "--results", where]
-        env = os.environ | {"PYTHON": sys.executable}
-        done = subprocess.run([*command, *map(str, flags)], env=env, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
-        if done.returncode:
-            sys.exit(done.stdout)
-        print(*done.stdout.splitlines()[-2:], sep="\n", flush=True)
-        trials = Path(where, "trials.jsonl")
-        rows = trials.read_text().splitlines() if trials.exists() else []
-        return json.loads(Path(where, "summary.json").read_text()), [json.loads(r) for r in rows]
+    """The summary of a run, and its trials, if it has any."""
+    finished = example_runs.run(example, *flags)
+    print(*finished.screen.splitlines()[-2:], sep="\n", flush=True)
+    return finished.summary, finished.trials
 
 
 def seeds() -> dict:

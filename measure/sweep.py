@@ -7,13 +7,10 @@ takes about 40 minutes.
 """
 
 import json
-import os
 import re
-import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
+import example_runs
 from schemes import SCHEMES  # of Many-Workers
 from watch import ROOT
 
@@ -35,17 +32,13 @@ def examples() -> list[str]:
 
 def accuracy(example: str, rate: float, workers: int, seed: int) -> float | None:
     """Accuracy of the global parameters on the digits' test set; None if the loss was NaN."""
-    with tempfile.TemporaryDirectory() as where:
-        command = ["bash", f"{ROOT}/{example}/run.sh", "--plain", "--results", where]
-        command += ["--learning_rate", str(rate), "--workers", str(workers)]
-        command += ["--seed", str(seed)]
-        env = os.environ | {"PYTHON": sys.executable}
-        done = subprocess.run(command, capture_output=True, text=True, env=env)
-        if done.returncode:
-            if "is NaN or infinite: " in done.stdout + done.stderr:
-                return None
-            sys.exit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
-        return json.loads(Path(where, "summary.json").read_text())["test_accuracy"]
+    flags = ("--learning_rate", rate, "--workers", workers, "--seed", seed)
+    try:
+        return example_runs.run(example, *flags).summary["test_accuracy"]
+    except example_runs.Failed as failed:
+        if "is NaN or infinite: " in str(failed):
+            return None
+        raise
 
 
 def main() -> None:
