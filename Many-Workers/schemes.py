@@ -304,7 +304,7 @@ class SAGN(SynchronousSGD):
 
     The synchronous form of Hermans et al. 2017, arXiv 1710.02368."""
 
-    defaults = {"learning_rate": 0.4, "window": 10}
+    defaults = {"learning_rate": 0.4, "window": 5}
     local_steps, contribution = AGN.local_steps, AGN.contribution
 
 

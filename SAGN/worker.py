@@ -18,7 +18,7 @@ from common.training.rounds import Rounds
 import tensorflow.compat.v1 as tf
 
 # Flags and their defaults (--help lists them all). --steps: updates, one per round.
-DEFAULTS = {"workers": 2, "ps": 1, "steps": 200, "window": 10, "learning_rate": 0.4}
+DEFAULTS = {"workers": 2, "ps": 1, "steps": 400, "window": 5, "learning_rate": 0.4}
 
 # 1. Who am I? Flags or TF_CONFIG give this worker's index and the addresses of all tasks.
 tf.disable_eager_execution()  # use graphs and sessions; the main README says why

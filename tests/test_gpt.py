@@ -306,11 +306,12 @@ def test_it_stops_at_the_target(run):
 
 
 def test_what_the_default_runs_reached():
-    """A-Small-GPT shows it: each below 3.2 bits per character, except SAGN, as its text says."""
+    """A-Small-GPT shows it: each below 3.2 bits per character."""
     found = json.loads(gpt_defaults.FOUND.read_text())
     assert set(found) == set(sweep.examples())
-    high = {name for name, made in found.items() if made["bits_per_character"] >= 3.2}
-    assert high == {"SAGN"} and found["SAGN"]["bits_per_character"] < 3.48  # a bigram's
+    reached = {name: made["bits_per_character"] for name, made in found.items()}
+    assert max(reached.values()) < 3.2
+    assert {*sorted(reached, key=reached.get)[-2:]} == {"AGN", "SAGN"}  # as its text says
     assert {made["examples"] for made in found.values()} == {64_000, 128_000}
     for name, made in found.items():
         defaults, _ = example_of(ROOT / name / "worker.py")
