@@ -25,7 +25,8 @@ def shapes(flags) -> list[list[int]]:
 
     `linear`: weights [features, classes], biases [classes]. `mlp`: the same over one hidden layer
     of `--hidden` units. `cnn`: two 3x3 convolutions (16 and 32 filters, weights
-    [3, 3, in, out]), each followed by 2x2 max pooling, then a dense layer. `gpt`: see `gpt.py`.
+    [3, 3, in, out]; 1x3 for signals), each followed by 2x2 max pooling, then a dense layer.
+    `gpt`: see `gpt.py`.
     """
     if flags.model == "gpt":
         return list(gpt.shapes(flags).values())
@@ -38,7 +39,8 @@ def shapes(flags) -> list[list[int]]:
         return _dense_shapes([features, flags.hidden, classes])
     height, width, channels = datasets.image(example)
     pooled = math.ceil(math.ceil(height / 2) / 2) * math.ceil(math.ceil(width / 2) / 2)
-    filters = [[3, 3, channels, 16], [16], [3, 3, 16, 32], [32]]
+    rows = 3 if height > 1 else 1
+    filters = [[rows, 3, channels, 16], [16], [rows, 3, 16, 32], [32]]
     return filters + _dense_shapes([pooled * 32, classes])
 
 

@@ -88,12 +88,13 @@ SLOW = {
     **dict.fromkeys(
         (
             f"common.datasets.{name}"
-            for name in ("cifar10", "digits", "mnist", "npz", "synthetic", "text")
+            for name in ("cifar10", "digits", "mnist", "mnist1d", "npz", "synthetic", "text")
         ),
         "NumPy: a tenth of a second, before the tasks start",
     ),
     "numpy": "a tenth of a second, before the tasks start",
     "rich": "a quarter of a second",
+    "mnist1d": "a second, only until its signals are generated",
     "grpc": "a tenth of a second, only if a step waits for ever",
     "pyroute2": "a third of a second, only for a slow link",
 }

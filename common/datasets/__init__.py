@@ -9,10 +9,10 @@ from common.datasets.known import KNOWN, Description, is_text
 def reader(data: str):
     """The module that reads `--data`: its `load(flags, part)` returns x and labels."""
     # Late: they import NumPy, a tenth of a second, and the launcher starts its tasks first.
-    from common.datasets import cifar10, digits, mnist, npz, synthetic, text
+    from common.datasets import cifar10, digits, mnist, mnist1d, npz, synthetic, text
 
     known = {"digits": digits, "mnist": mnist, "fashion_mnist": mnist, "cifar10": cifar10,
-             "synthetic": synthetic}  # fmt: skip
+             "mnist1d": mnist1d, "synthetic": synthetic}  # fmt: skip
     return text if is_text(data) else known.get(data, npz)
 
 

@@ -16,6 +16,7 @@ KNOWN = {
     "mnist": Description((28, 28), 10, 60_000),
     "fashion_mnist": Description((28, 28), 10, 60_000),
     "cifar10": Description((32, 32, 3), 10, 50_000),
+    "mnist1d": Description((1, 40), 10, 20_000),  # an image of height 1
     "synthetic": Description((784,), 10, 60_000),
 }
 TEXTS = ("text", "shakespeare")  # for --model gpt; how long they are, only their reader knows
