@@ -60,7 +60,7 @@ with tf.device(task.device):  # this worker's GPU, or its CPU
     # the first g at x + delta v, the others at w + delta v
     def local_step(t, loss, w, at, v):
         ahead = [p + flags.momentum * m for p, m in zip(at, v)]
-        loss, grads = models.gradients(flags.model, ahead, next_batch())
+        loss, grads = models.gradients(flags, ahead, next_batch())
         v = [flags.momentum * m - flags.learning_rate * g for m, g in zip(v, grads)]
         w = [p + m for p, m in zip(w, v)]
         return t + 1, loss, w, w, v

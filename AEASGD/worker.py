@@ -54,7 +54,7 @@ with tf.device(task.device):  # this worker's GPU, or its CPU
 
     # w <- w - e; T local steps, each on a fresh batch: w <- w - eta g, the first g at x
     def local_step(t, loss, w, at):
-        loss, grads = models.gradients(flags.model, at, next_batch())
+        loss, grads = models.gradients(flags, at, next_batch())
         w = [p - flags.learning_rate * g for p, g in zip(w, grads)]
         return t + 1, loss, w, w
 

@@ -41,7 +41,7 @@ with tf.device(task.device):  # this worker's GPU, or its CPU
     own = copies.local(params, 0.1)
 
     def local_step(t, loss, w, total, h):
-        loss, grads = models.gradients(flags.model, w, next_batch())
+        loss, grads = models.gradients(flags, w, next_batch())
         h = [a + g * g for a, g in zip(h, grads)]
         w = [p - flags.learning_rate * g / tf.sqrt(a) for p, g, a in zip(w, grads, h)]
         total = [s + g for s, g in zip(total, grads)]

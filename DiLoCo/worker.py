@@ -76,7 +76,7 @@ with tf.device(task.device):  # this worker's GPU, or its CPU
 
     # T local steps, g of a fresh batch at the local w; with --inner sgd: w <- w - eta g
     def local_step(t, loss, w, m, v, i):
-        loss, grads = models.gradients(flags.model, w, next_batch())
+        loss, grads = models.gradients(flags, w, next_batch())
         if flags.inner == "sgd":
             return t + 1, loss, [p - flags.learning_rate * g for p, g in zip(w, grads)], m, v, i
         power = tf.cast(i + 1, tf.float32)

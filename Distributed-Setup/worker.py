@@ -34,7 +34,7 @@ with tf.device(task.device):  # NEW: computed on this worker
 
     # 5. The scheme. Staleness: update.number - pull.count, both on the ps
     pull = copies.pull(params, global_step)  # NEW: w <- w~, one transfer from each ps
-    loss, grads = models.gradients(flags.model, pull.w, next_batch())  # NEW: at w
+    loss, grads = models.gradients(flags, pull.w, next_batch())  # NEW: at w
     push = copies.send(grads, params)  # NEW: the gradients travel, one transfer to each ps
 
 # Push: w~ <- w~ - eta g, on the ps, once the gradients have arrived.

@@ -36,7 +36,7 @@ with tf.device(task.device):  # this worker's GPU, or its CPU
 
     # T local steps, g_t of a fresh batch at the local w: w <- w - eta g_t
     def local_step(t, loss, w):
-        loss, grads = models.gradients(flags.model, w, next_batch())
+        loss, grads = models.gradients(flags, w, next_batch())
         w = [p - flags.learning_rate * g for p, g in zip(w, grads)]
         return t + 1, loss, w
 

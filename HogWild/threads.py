@@ -35,7 +35,7 @@ def replica(k):
     # 5. The scheme: w <- w - eta g, with a gradient that may be stale, and no lock.
     pull = copies.in_place(params, global_step)  # pull.w are params, and pull.count is read first
     with tf.control_dependencies([pull.count]):
-        loss, grads = models.gradients(flags.model, pull.w, next_batch())
+        loss, grads = models.gradients(flags, pull.w, next_batch())
     with session.next_update(global_step, flags, grads) as update:  # schedule by update.number
         optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)
         step = optimizer.apply_gradients(zip(grads, params))

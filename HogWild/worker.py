@@ -32,7 +32,7 @@ with tf.device(task.device):  # this worker's GPU, or its CPU
 
     # 5. The scheme. Staleness: update.number - pull.count, both on the ps
     pull = copies.pull(params, global_step)  # w <- w~
-    loss, grads = models.gradients(flags.model, pull.w, next_batch())
+    loss, grads = models.gradients(flags, pull.w, next_batch())
     push = copies.send(grads, params)  # the gradients travel to the ps
 
 # Push: w~ <- w~ - eta g, on the ps, once the gradients have arrived. global_step counts it first

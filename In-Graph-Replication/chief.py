@@ -50,7 +50,7 @@ def replica(k):
         batch = [tf.identity(part) for part in drawn]  # travels from the chief to worker k
         # beside=batch: "computing" starts once the batch has arrived too
         pull = copies.pull(params, global_step, beside=batch)
-        loss, grads = models.gradients(flags.model, pull.w, batch)
+        loss, grads = models.gradients(flags, pull.w, batch)
         push = copies.send(grads, params)  # the gradients travel to the ps
     return loss, pull, push
 

@@ -60,7 +60,7 @@ with tf.device(task.device):  # this worker's GPU, or its CPU
     # 5. The scheme. token.number: the count of updates so far, on the ps
     token = rounds.wait()
     pull = copies.pull(params, global_step, after=token.number)  # w <- w~
-    loss, grads = models.gradients(flags.model, pull.w, next_batch())
+    loss, grads = models.gradients(flags, pull.w, next_batch())
     push = copies.send(grads, params)  # the gradients travel to the ps
     step = rounds.push(push, token)
 

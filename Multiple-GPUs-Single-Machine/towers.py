@@ -50,7 +50,7 @@ def tower(k):
 
         # 5. The scheme, on tower k's device: copy the parameters, then compute the gradient
         w = [tf.identity(p.read_value()) for p in params]
-        return models.gradients(flags.model, w, next_batch())
+        return models.gradients(flags, w, next_batch())
 
 
 losses, gradients = zip(*[tower(k) for k in range(flags.workers)])

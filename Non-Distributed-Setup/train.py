@@ -25,7 +25,7 @@ global_step = tf.train.get_or_create_global_step()
 next_batch = data.batches(flags)
 
 # 5. The scheme.
-loss, grads = models.gradients(flags.model, params, next_batch())
+loss, grads = models.gradients(flags, params, next_batch())
 
 # w <- w - eta g, once the gradient is ready.
 # global_step counts it first (update.number: the count before), then it is applied. After --steps

@@ -70,7 +70,7 @@ def train(trial: int) -> Result:
     with tf.Graph().as_default(), tf.Session(config=task.config) as sess:
         params = models.create(own)
         next_batch = data.batches(own, examples=training)
-        loss, grads = models.gradients(own.model, params, next_batch())
+        loss, grads = models.gradients(own, params, next_batch())
         optimizer = tf.train.GradientDescentOptimizer(own.learning_rate)
         step = optimizer.apply_gradients(zip(grads, params))
         sess.run([tf.global_variables_initializer(), tf.local_variables_initializer()])

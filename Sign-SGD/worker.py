@@ -90,7 +90,7 @@ with tf.device(task.device):  # this worker's GPU, or its CPU
         w = [tf.identity(p) for p in w]
 
     # m_k <- beta m_k + (1 - beta) g_k. Push sign(m_k)
-    loss, grads = models.gradients(flags.model, w, next_batch())
+    loss, grads = models.gradients(flags, w, next_batch())
     beta = flags.sign_momentum
     m = [beta * old + (1 - beta) * g for old, g in zip(momentum, grads)]
     push = copies.send([bits.pack(value) for value in m], votes)  # the signs travel to the ps

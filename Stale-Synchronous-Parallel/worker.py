@@ -42,7 +42,7 @@ with tf.device(task.device):  # this worker's GPU, or its CPU
     # 5. The scheme. Staleness: update.number - pull.count, both on the ps
     token = clocks.wait()  # until the slowest worker is at most --max_staleness steps behind
     pull = copies.pull(params, global_step, after=token.number)  # w <- w~, once there is a token
-    loss, grads = models.gradients(flags.model, pull.w, next_batch())
+    loss, grads = models.gradients(flags, pull.w, next_batch())
     push = copies.send(grads, params)  # the gradients travel to the ps
 
 # Push: w~ <- w~ - eta g, on the ps, once the gradients have arrived. global_step counts it first

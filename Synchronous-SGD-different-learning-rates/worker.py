@@ -43,7 +43,7 @@ with tf.device(task.device):  # this worker's GPU, or its CPU
     # 5. The scheme. token.number: the count of updates so far, on the ps
     token = rounds.wait()
     pull = copies.pull(params, global_step, after=token.number)  # w <- w~
-    loss, grads = models.gradients(flags.model, pull.w, next_batch())
+    loss, grads = models.gradients(flags, pull.w, next_batch())
     scaled = [flags.learning_rates[task.index] * g for g in grads]  # eta_k g_k
     push = copies.send(scaled, params)  # they travel to the ps
     step = rounds.push(push, token)

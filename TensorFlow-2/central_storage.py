@@ -60,7 +60,7 @@ def replica(batch):
     began = now(tf.nest.flatten(batch))
     with tf.control_dependencies([began]):
         w = [tf.identity(p.read_value()) for p in params]
-    loss, grads = models.gradients(flags.model, w, batch)
+    loss, grads = models.gradients(flags, w, batch)
     computed = now(grads)
     with tf.control_dependencies([computed]):
         grads = [tf.identity(g) for g in grads]

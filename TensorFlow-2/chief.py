@@ -65,7 +65,7 @@ def one_step(batch):
         w = [tf.identity(p.read_value()) for p in params]  # pull: w <- w~
     pulled = now(w)
     with tf.control_dependencies([pulled]):
-        loss, grads = models.gradients(flags.model, w, batch)
+        loss, grads = models.gradients(flags, w, batch)
     computed = now(grads)
     arrived = []
     for p, g in zip(params, grads):

@@ -49,6 +49,11 @@ EVERYWHERE = {
 }  # fmt: skip
 TARGET = Flag(to.number(float, "a number"), None, "T",
               "stop when the test metric, which is not an accuracy, reaches T")  # fmt: skip
+# The flags of an example that trains networks of models.py, not its own.
+WITH_NETWORKS = {
+    "compute_ms": Flag(to.POSITIVE, None, "M",
+                       "a mini-batch takes at least M ms, asleep, as if an accelerator computed"),
+}  # fmt: skip
 # The flags of an example that can train a gpt: with one of `MODELS` in its DEFAULTS, not a tuple.
 WITH_GPT = {
     "layers": Flag(to.COUNT, 2, "N", "the gpt's blocks"),
@@ -165,7 +170,10 @@ def parser(
     defaults = {name: default for name, default in defaults.items() if name != "chief"}
     told = about.read(folder) if folder else about.About()
     known = everywhere | IF_NAMED | told.flags
-    if "model" in everywhere and defaults.get("model", "mlp") in MODELS:
+    model = defaults.get("model", "mlp") if "model" in everywhere else None
+    if model in MODELS or isinstance(model, tuple):
+        everywhere = everywhere | WITH_NETWORKS
+    if model in MODELS:
         everywhere = everywhere | {name: flag for name, flag in WITH_GPT.items()
                                    if name not in defaults}  # fmt: skip
     flags = everywhere | {name: flag for name, flag in known.items() if name in defaults}

@@ -11,6 +11,7 @@ import math
 import tensorflow.compat.v1 as tf
 
 from common import datasets, gpt
+from common.graph import accelerator
 from common.graph.scope import scope
 from common.records import Metric
 
@@ -95,11 +96,18 @@ def logits(model: str, params: list, x: tf.Tensor) -> tf.Tensor:
 
 
 @scope("gradient")
-def gradients(model: str, params: list, batch) -> tuple[tf.Tensor, list[tf.Tensor]]:
+def gradients(flags, params: list, batch) -> tuple[tf.Tensor, list[tf.Tensor]]:
     """The mean loss (a scalar) of a batch (x [batch, ...], labels [batch] or, for `gpt`, [batch,
-    context]) at `params`, and its gradients with respect to `params`."""
-    loss = tf.reduce_mean(evaluate(model, params, *batch)["loss"])
-    return loss, tf.gradients(loss, params)
+    context]) at `params`, and its gradients with respect to `params`.
+
+    With `--compute_ms M` they take at least M milliseconds from the moment when `params` and the
+    batch are there; what is left of that time is slept.
+    """
+    if flags.compute_ms:
+        began, batch = accelerator.start(params, batch)
+    loss = tf.reduce_mean(evaluate(flags.model, params, *batch)["loss"])
+    found = loss, tf.gradients(loss, params)
+    return accelerator.at_least(flags.compute_ms, began, found) if flags.compute_ms else found
 
 
 def evaluate(

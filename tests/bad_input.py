@@ -63,6 +63,8 @@ MISTAKES = [
         ("HogWild", "--delay 7:0.1", "--delay 7", "the last worker is 1"),
         ("HogWild", "--target_accuracy 1.5", "--target_accuracy", "at most 1", "'1.5'"),
         ("HogWild", "--target_accuracy 0", "--target_accuracy", "above 0"),
+        ("HogWild", "--compute_ms 0", "--compute_ms", "above 0"),
+        ("Your-Own", "--compute_ms 5", "unknown argument --compute_ms"),
         ("HogWild", "--timeout 0", "--timeout", "above 0"),
         ("HogWild", "--threads 0", "--threads", "1 or more", "'0'"),
         ("AEASGD", "--moving_rate -0.1", "--moving_rate", "0 or more", "'-0.1'"),

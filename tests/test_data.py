@@ -243,7 +243,7 @@ def test_the_built_in_networks_take_smaller_whole_numbers(npz):
     options = flags("--data", path, "--batch_size", 0, "--model", "linear")
     with tf.Graph().as_default(), tf.Session() as session:
         params = models.create(options)
-        loss, _ = models.gradients("linear", params, data.batches(options)())
+        loss, _ = models.gradients(options, params, data.batches(options)())
         session.run(tf.global_variables_initializer())
         initialise(session)
         assert session.run(loss) == pytest.approx(np.log(2))

@@ -56,10 +56,12 @@ def shown_defaults(text: str) -> dict[str, list[str]]:
 
 def expected_defaults(own: dict) -> dict[str, list[str]]:
     """What `--help` must show for an example with these `DEFAULTS`."""
-    known = common_flags.EVERYWHERE | common_flags.IF_NAMED
+    known = common_flags.EVERYWHERE | common_flags.IF_NAMED | common_flags.WITH_NETWORKS
     usual = common_flags.EVERYWHERE
     if own.get("model", "mlp") in common_flags.MODELS:
-        usual = usual | common_flags.WITH_GPT
+        usual = usual | common_flags.WITH_NETWORKS | common_flags.WITH_GPT
+    if isinstance(own.get("model"), tuple):
+        usual = usual | common_flags.WITH_NETWORKS
     values = {name: flag.default for name, flag in usual.items()} | own
     shown = {"help": [], "plain": ["show one on a terminal"]}
     for name, value in values.items():
@@ -162,15 +164,17 @@ def options(defaults: dict, *given):
 
 def test_the_tables_of_flags_are_the_only_ones():
     """The launcher, a task and this test's own examples read the same tables."""
-    names = [*common_flags.EVERYWHERE, *common_flags.IF_NAMED, *common_flags.WITH_GPT]
+    names = [*common_flags.EVERYWHERE, *common_flags.IF_NAMED, *common_flags.WITH_NETWORKS,
+             *common_flags.WITH_GPT]  # fmt: skip
     assert len(names) == len(set(names)) + 1  # an example may also name target
     lines = "".join(path.read_text() for path in (ROOT / "common").rglob("*.py"))
     for name in names:
         assert not re.search(rf'add_argument\(\s*"--{name}"', lines), name
     usual = {*common_flags.EVERYWHERE, "plain"}
-    assert set(vars(options({}))) == usual | common_flags.WITH_GPT.keys()
-    for model in ("own", ("mlp", "linear")):
-        assert set(vars(options({"model": model}))) == usual
+    networks = usual | common_flags.WITH_NETWORKS.keys()
+    assert set(vars(options({}))) == networks | common_flags.WITH_GPT.keys()
+    assert set(vars(options({"model": ("mlp", "linear")}))) == networks
+    assert set(vars(options({"model": "own"}))) == usual
     for name, flag in common_flags.IF_NAMED.items():
         assert hasattr(options({name: flag.default}), name)
 

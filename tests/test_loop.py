@@ -184,7 +184,7 @@ def test_a_token_is_not_taken_without_a_step(run, tmp_path):
 
 SERVER = "server = tf.train.Server(task.cluster, task.job, task.index, config=task.config)\n"
 PULL = "    pull = copies.pull(params, global_step)  # w <- w~\n"
-GRADS = "    loss, grads = models.gradients(flags.model, pull.w, next_batch())\n"
+GRADS = "    loss, grads = models.gradients(flags, pull.w, next_batch())\n"
 OPTIMIZER = (
     "    optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate)"
     "  # schedule by update.number\n"

@@ -186,7 +186,10 @@ def problem(model: str, features: int = 6, classes: int = 4):
 def test_loss_is_the_mean_softmax_cross_entropy(model):
     params, x, labels = problem(model)
     measured = evaluate(
-        lambda x, y, *w: models.gradients(model, list(w), (x, y))[0], x, labels, *params
+        lambda x, y, *w: models.gradients(flags("--model", model), list(w), (x, y))[0],
+        x,
+        labels,
+        *params,
     )
     assert measured == pytest.approx(cross_entropy(forward(params, x), labels), rel=1e-12)
     scores = evaluate(lambda x, *w: models.logits(model, list(w), x), x, *params)
@@ -197,7 +200,10 @@ def test_loss_at_zero_is_the_logarithm_of_the_classes():
     zeros = [np.zeros((6, 4)), np.zeros(4)]
     _, x, labels = problem("linear")
     measured = evaluate(
-        lambda x, y, *w: models.gradients("linear", list(w), (x, y))[0], x, labels, *zeros
+        lambda x, y, *w: models.gradients(flags("--model", "linear"), list(w), (x, y))[0],
+        x,
+        labels,
+        *zeros,
     )
     assert measured == pytest.approx(np.log(4))
 
@@ -206,7 +212,10 @@ def test_loss_at_zero_is_the_logarithm_of_the_classes():
 def test_gradients_against_finite_differences(model):
     params, x, labels = problem(model)
     value, grads = evaluate(
-        lambda x, y, *w: models.gradients(model, list(w), (x, y)), x, labels, *params
+        lambda x, y, *w: models.gradients(flags("--model", model), list(w), (x, y)),
+        x,
+        labels,
+        *params,
     )
     assert value == pytest.approx(cross_entropy(forward(params, x), labels), rel=1e-12)
     assert [grad.shape for grad in grads] == [param.shape for param in params]
@@ -226,7 +235,7 @@ def test_gradients_in_a_loop_are_taken_at_its_current_values():
 
     def steps(x, labels, *w):
         def step(t, *w):
-            _, grads = models.gradients("linear", list(w), (x, labels))
+            _, grads = models.gradients(flags("--model", "linear"), list(w), (x, labels))
             return t + 1, *(a - 0.5 * g for a, g in zip(w, grads, strict=True))
 
         return tf.while_loop(lambda t, *w: t < 5, step, [0, *w])[1:]
@@ -252,7 +261,7 @@ def test_cnn_is_two_convolutions_with_pooling_and_a_dense_layer(dataset, shape):
     measured = evaluate(lambda x, *w: models.logits("cnn", list(w), x), x, *params)
     np.testing.assert_allclose(measured, forward_cnn(params, image), rtol=1e-9)
     grads = evaluate(
-        lambda x, *w: models.gradients("cnn", list(w), (x, tf.zeros(4, tf.int64)))[1], x, *params
+        lambda x, *w: models.gradients(options, list(w), (x, tf.zeros(4, tf.int64)))[1], x, *params
     )
     assert [grad.shape for grad in grads] == [param.shape for param in params]
     assert all(np.abs(grad).max() > 0 for grad in grads)

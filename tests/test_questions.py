@@ -31,7 +31,7 @@ def test_a_keras_model_trains_until_a_hook_stops_it(run, tmp_path):
     replaced = SOURCE[
         SOURCE.index("with tf.device(tf.train.replica") : SOURCE.index("with tf.device(task.")
     ]
-    gradients = "    loss, grads = models.gradients(flags.model, pull.w, next_batch())\n"
+    gradients = "    loss, grads = models.gradients(flags, pull.w, next_batch())\n"
     root = changed(
         "HogWild",
         tmp_path,

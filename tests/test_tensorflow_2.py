@@ -39,7 +39,7 @@ def synchronous(finished, w: list[np.ndarray] | None = None, after: int = 0) -> 
         initial = models.create(flags)
         params = [tf.placeholder(tf.float32, param.shape) for param in initial]
         shards = [data.batches(flags, k, flags.workers)() for k in range(flags.workers)]
-        grads = [models.gradients(flags.model, params, batch)[1] for batch in shards]
+        grads = [models.gradients(flags, params, batch)[1] for batch in shards]
         session.run(tf.global_variables_initializer())
         initialise(session)
         w = w or session.run(initial)

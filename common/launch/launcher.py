@@ -112,6 +112,8 @@ class Run:
             title += ", 1 chief"
         self.about = about.read(folder)
         self.title = self.about.title(options, title)
+        if getattr(options, "compute_ms", None):
+            self.title += f"; a mini-batch takes at least {options.compute_ms:g} ms, asleep"
         root, others = str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")
         paths = os.pathsep.join(filter(None, [root, others]))
         self.env = os.environ | {"PYTHONPATH": paths, "PYTHONUNBUFFERED": "1"}

@@ -88,4 +88,6 @@ def draw(folder: Path, summary: dict, example: Path | None = None) -> None:
 def title(summary: dict, own: Curves) -> str:
     """The scheme, the size of the run, and the test."""
     size = [counted(summary["workers"], "worker"), f"{summary['global_step']:,} updates"]
-    return f"{summary['scheme']}: " + ", ".join(filter(None, [*size, own.tested(summary)]))
+    asleep = summary["flags"].get("compute_ms")
+    how = f"at least {asleep:g} ms per mini-batch, asleep" if asleep else ""
+    return f"{summary['scheme']}: " + ", ".join(filter(None, [*size, how, own.tested(summary)]))
