@@ -136,7 +136,8 @@ def test_parameters_live_on_the_ps_and_are_shared(start, monkeypatch):
 def test_a_straggler_is_slow_and_its_gradients_are_stale(run):
     """When worker 0 has reached the target accuracy, both stop."""
     delay = seconds(0.05)
-    target = ["--steps", 100000, "--target_accuracy", 0.95]
+    # At this rate it takes over 1,000 updates: worker 1 has made some steps by then.
+    target = ["--steps", 100000, "--target_accuracy", 0.95, "--learning_rate", 0.01]
     finished = run("HogWild", *target, "--delay", f"1:{delay}")
     slow, fast = finished.events(1), finished.events(0)
     assert len(slow) * 5 < len(fast)
