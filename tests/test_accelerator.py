@@ -99,6 +99,8 @@ def test_every_mini_batch_takes_that_long_and_the_timeline_counts_it(run, call):
               for event in map(json.loads, path.read_text().splitlines())]  # fmt: skip
     each = finished.summary["flags"].get("window", 1)
     assert events
+    if call[0] in ("AEASGD", "AEAMSGD"):  # the first gradient does not wait for the pull
+        each -= 1
     assert min(event["compute"] for event in events) >= each * MS / 1000
     assert f"a mini-batch takes at least {MS} ms, asleep" in finished.output.splitlines()[0]
 
