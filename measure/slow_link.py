@@ -11,7 +11,7 @@ loss. Every grid has the same step, a factor of 2, and grows until its best rate
 workers wait for each other, the link changes only how long an update takes, not what it does. So
 these schemes are tuned without the link, for as many updates as they make over it.
 
-The loss is that of the global parameters on `EXAMPLES` test examples. `snapshots.py` writes them
+The loss is that of the global parameters on 1,000 test examples. `snapshots.py` writes them
 down, and this instrument evaluates them after the run; to know when a loss is reached, one of them
 every ten seconds during it. So measuring costs the link and the workers next to nothing.
 `slow_link.json` keeps every curve; the notebook and the READMEs draw and quote it.
@@ -23,26 +23,18 @@ import argparse
 import functools
 import json
 import math
-import os
-import signal
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 
 import numpy as np
 from watch import ROOT
-
-from common.record import trace
+from watched_run import POINTS, Run
 
 FOUND = ROOT / "measure" / "slow_link.json"
 MBIT, SECONDS, SEEDS, TUNING_SEED = 10, 120, (0, 1, 2), 10
 WORK = ("--model", "gpt", "--data", "text", "--steps", "1000000", "--timeout", "3600")
 LINK = ("--link_mbit", str(MBIT))
-EXAMPLES = 1000
-POINTS = 60  # of a curve
 PLACES = "results", "checkpoint_dir"  # flags that name folders of the machine
 # Scheme -> its script, its flags, and the middle of its grid of rates: of the local steps, or of
 # the ps.
@@ -70,31 +62,6 @@ TARGETS = [("Synchronous-SGD", ""), ("DiLoCo", "")]
 TARGETS += [(scheme, kind) for kind in STRAGGLERS for scheme in ("DiLoCo", "Async-DiLoCo")]
 
 
-def losses(folder: Path, snapshots: list[int], flags: dict) -> list[tuple[int, float]]:
-    """The updates and the test loss of each snapshot."""
-    import tensorflow.compat.v1 as tf  # late: it takes seconds, and runs must not wait
-
-    from common import data, gpt, models
-
-    own = argparse.Namespace(**flags)
-    x, labels = data.load(own, "test")
-    stride = max(1, len(x) // EXAMPLES)
-    x, labels = x[::stride], labels[::stride]
-    found = []
-    with tf.Graph().as_default(), tf.Session() as session:
-        params = {
-            name: tf.placeholder(tf.float32, shape) for name, shape in gpt.shapes(own).items()
-        }
-        loss = models.evaluate("gpt", list(params.values()), tf.constant(x), tf.constant(labels))
-        mean = tf.reduce_mean(loss["loss"])
-        for k in snapshots:
-            saved = tf.train.load_checkpoint(str(folder / str(k)))
-            feed = {holder: saved.get_tensor(name) for name, holder in params.items()}
-            updates = int(saved.get_tensor("global_step"))
-            found.append((updates, float(session.run(mean, feed))))
-    return found
-
-
 def bigram() -> float:
     """The test loss of a model that counts pairs of characters, in bits per character."""
     from common import data
@@ -105,108 +72,14 @@ def bigram() -> float:
     return float(-np.log2(pairs / pairs.sum(axis=1, keepdims=True))[data.load(own, "test")].mean())
 
 
-class Run:
-    """A run of a scheme; `with` stops it, and deletes what it has written."""
-
-    def __init__(self, scheme: str, *flags):
-        example, own, _ = SCHEMES[scheme]
-        self._where = tempfile.TemporaryDirectory()
-        self._results, self._kept = (
-            Path(self._where.name, "results"),
-            Path(self._where.name, "kept"),
-        )
-        self._kept.mkdir()
-        self._command = ["bash", f"{ROOT}/{example}/run.sh", "--plain", "--results",
-                         str(self._results), *map(str, [*WORK, *own, *flags])]  # fmt: skip
-        env = os.environ | {"PYTHON": sys.executable, "NO_CURVES": "1"}
-        self._screen = open(Path(self._where.name, "screen"), "w+")
-        self._run = subprocess.Popen(
-            self._command, stdout=self._screen, stderr=self._screen, env=env
-        )
-        self._watch = None
-
-    def __enter__(self):
-        self._wait(lambda: self._events() and (self._results / "launches.jsonl").exists())
-        self.flags = json.loads((self._results / "launches.jsonl").read_text())["flags"]
-        self.began = min(trace.began(mine[0]) for mine in self._events())
-        return self
-
-    def __exit__(self, *_):
-        if self._watch:
-            self._watch.kill()  # it would wait for a ps that has gone
-            self._watch.wait()
-        if not self.over():
-            self._run.send_signal(signal.SIGINT)
-            self._run.wait()
-        self._screen.close()
-        self._where.cleanup()
-
-    def _wait(self, ready) -> None:
-        while not ready():
-            time.sleep(0.1)  # only to look again
-            if self._run.poll() is not None:
-                self._screen.seek(0)
-                sys.exit(f"{' '.join(self._command)} failed:\n{self._screen.read()}")
-            if self._watch is None and (self._results / "launches.jsonl").exists():
-                self._look_at(self._run.pid)
-
-    def _look_at(self, pid: int) -> None:
-        """Starts `snapshots.py` in the network of the launcher's tasks."""
-        arguments = [str(pid), str(self._results), str(self._kept)]
-        with open(Path(self._where.name, "snapshots"), "w") as lines:
-            self._watch = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("snapshots.py")), *arguments],
-                stdout=lines,
-            )
-
-    def _events(self) -> list:
-        return [mine for mine in trace.read_events(self._results, 2) if mine]
-
-    def snapshots(self) -> dict[int, float]:
-        """The number of each, and how many seconds after the start it was made."""
-        lines = Path(self._where.name, "snapshots").read_text().splitlines()
-        made = {int(k): float(at) - self.began for k, at in map(str.split, lines[:-1])}
-        return {k: seconds for k, seconds in made.items() if seconds >= 0}
-
-    def step(self) -> list[float]:
-        """Of each worker: the median seconds between the starts of two of its steps."""
-        starts = [[trace.began(each) for each in mine] for mine in trace.steady(self._events())]
-        return [round(float(np.median(np.diff(mine))), 4) for mine in starts if len(mine) > 1]
-
-    def last(self) -> float:
-        """The loss of the newest snapshot; infinite before the first."""
-        newest = list(self.snapshots())[-1:]
-        return losses(self._kept, newest, self.flags)[0][1] if newest else math.inf
-
-    def over(self) -> bool:
-        return self._run.poll() is not None
-
-    def diverged(self) -> bool:
-        return self._run.poll() == 2
-
-    def end(self) -> float:
-        """The loss of a run that has ended by itself, on all test examples."""
-        if self.diverged():
-            return math.inf
-        return json.loads((self._results / "summary.json").read_text())["test_loss"]
-
-    def curve(self, points: int = POINTS) -> list[list[float]]:
-        """Points of seconds since the start, updates, megabytes through the link, and loss."""
-        made = list(self.snapshots().items())
-        made = made[:: max(1, len(made) // points)]
-        lines = (self._results / "network.jsonl").read_text().splitlines()
-        traffic = [json.loads(line) for line in lines]
-        at = [line["time"] - self.began for line in traffic]
-        sent = np.interp([when for _, when in made], at, [line["bytes"] for line in traffic]) / 1e6
-        found = losses(self._kept, [k for k, _ in made], self.flags)
-        rows = zip(made, sent, found, strict=True)
-        return [[round(when, 3), n, round(mb, 3), round(loss, 4)]
-                for (_, when), mb, (n, loss) in rows]  # fmt: skip
+def run_of(scheme: str, *flags) -> Run:
+    example, own, _ = SCHEMES[scheme]
+    return Run(example, *WORK, *own, *flags)
 
 
 def race_of(scheme: str, *flags, seconds: float = SECONDS, goal: float = -math.inf) -> dict:
     """Trains over the link for so many seconds, or until the loss is at most `goal`."""
-    with Run(scheme, *LINK, *flags) as made:
+    with run_of(scheme, *LINK, *flags) as made:
         looked = time.time()
         while not made.over() and time.time() < made.began + seconds:
             time.sleep(0.5)  # only to look again
@@ -270,7 +143,7 @@ def tune(kept: dict, schemes: list[str]) -> None:
             print(f"{scheme}: {steps} updates in {SECONDS} s", flush=True)
 
             def cost(flags, scheme=scheme, steps=steps):
-                with Run(scheme, *flags, "--steps", steps) as made:
+                with run_of(scheme, *flags, "--steps", steps) as made:
                     while not made.over():
                         time.sleep(0.1)  # only to look again
                     return made.end()
@@ -331,7 +204,7 @@ def until(kept: dict, scheme: str, kind: str, flags) -> float:
     if scheme not in TOGETHER:
         made = race_of(scheme, *STRAGGLERS.get(kind, ()), *flags, seconds=300, goal=goal)
         return (reached(made, goal) or [math.inf])[0]
-    with Run(scheme, *flags) as run:
+    with run_of(scheme, *flags) as run:
         while not run.over() and run.last() > goal and time.time() < run.began + 150:
             time.sleep(3)  # only to look again
         made = {"curve": run.curve(1000)}

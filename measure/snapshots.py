@@ -1,4 +1,5 @@
-"""Writes what a run's ps holds to its disk, once a second: `snapshots.py PID RESULTS FOLDER`.
+"""Writes what a run's ps holds to its disk, every EVERY seconds: `snapshots.py PID RESULTS FOLDER
+EVERY`.
 
 It enters the private network of process PID, and asks the ps to save its parameters itself. So only
 the request travels through the link, no worker waits for it, and nobody's step becomes slower: a
@@ -20,19 +21,17 @@ PS = "localhost:2222"  # in each private network
 
 def main() -> None:
     pid, results, folder = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+    every = float(sys.argv[4])
     enter(pid)  # before TensorFlow, which starts threads
     import tensorflow.compat.v1 as tf
 
-    from common import gpt
+    from common import models
 
     tf.disable_eager_execution()
     flags = json.loads((results / "launches.jsonl").read_text())["flags"]
-    kinds = {
-        name: (shape, tf.float32) for name, shape in gpt.shapes(argparse.Namespace(**flags)).items()
-    }
-    kinds["global_step"] = [], tf.int64
     with tf.device("/job:ps/task:0/cpu:0"):  # the same names: the same variables
-        shared = [tf.Variable(tf.zeros(*kind), name=name) for name, kind in kinds.items()]
+        shared = models.create(argparse.Namespace(**flags))
+        shared.append(tf.train.get_or_create_global_step())
         saver = tf.train.Saver(shared, max_to_keep=None)
         ready = tf.reduce_all([tf.is_variable_initialized(v) for v in shared])
     try:
@@ -43,7 +42,7 @@ def main() -> None:
             for k in range(1_000_000):
                 saver.save(session, f"{folder}/{k}", write_meta_graph=False, write_state=False)
                 print(k, time.time(), flush=True)
-                time.sleep(max(0, begin + k + 1 - time.monotonic()))
+                time.sleep(max(0, begin + (k + 1) * every - time.monotonic()))
     except tf.errors.UnavailableError:
         pass  # the run has ended
 

@@ -83,7 +83,7 @@ def test_what_the_pages_say_about_the_race():
 @pytest.mark.slow("20 seconds over a slow link")
 def test_snapshots_of_a_real_run():
     """They begin with the start, follow the updates, and no worker makes them."""
-    with slow_link.Run("DiLoCo", "--link_mbit", 50, "--learning_rate", 0.004) as made:
+    with slow_link.run_of("DiLoCo", "--link_mbit", 50, "--learning_rate", 0.004) as made:
         while len(made.snapshots()) < 12:
             assert not made.over()
             time.sleep(0.1)  # only to look again
