@@ -2,10 +2,12 @@
 
     bash measure/start.sh linked speed     examples/s and staleness, 1 to 8 workers: 10 minutes
     bash measure/start.sh linked target    time to a test accuracy, every scheme: 20 minutes
+    bash measure/start.sh linked cluster   8 workers with --compute_ms over three links: 15 minutes
 
 Needs a machine that allows private networks. The results go to `linked.json`, which READMEs quote.
 """
 
+import itertools
 import json
 import statistics
 import sys
@@ -21,6 +23,11 @@ WORK = ("--data", "synthetic", "--hidden", "128", "--batch_size", "64", "--learn
 SPEED = [("HogWild", 1, 150), ("AGN", 10, 100), ("AGN", 50, 60), ("Synchronous-SGD", 1, 100),
          ("AEASGD", 10, 100)]  # fmt: skip
 WORKERS = (1, 2, 4, 8)
+# Scheme, window, and updates over each link.
+CLUSTER = [("HogWild", 1, (100, 800, 2000)), ("AGN", 10, (80, 200, 200)),
+           ("AEASGD", 10, (80, 200, 200)), ("Synchronous-SGD", 1, (12, 100, 300))]  # fmt: skip
+LINKS = (10, 100, 1000)  # Mbit/s
+MS, LATE = 50, "7:0.1"  # of each mini-batch; worker 7 takes three times as long
 MOST = 3000  # updates
 WINDOW = 10  # of each scheme that has one
 PROBLEM = ("--hidden", "1024", "--target_accuracy", "0.97", "--steps", str(MOST))
@@ -29,9 +36,9 @@ TARGET = ("HogWild", "DC-ASGD", "AGN", "DOWNPOUR-Easy", "DOWNPOUR", "Dynamic-SGD
           "Local-SGD")  # fmt: skip
 
 
-def run(example: str, *flags) -> tuple[dict, list[list[dict]]]:
+def run(example: str, *flags, mbit: float = MBIT) -> tuple[dict, list[list[dict]]]:
     """Runs an example over the slow link; returns its summary and the events of its workers."""
-    finished = example_runs.run(example, "--link_mbit", MBIT, *flags)
+    finished = example_runs.run(example, "--link_mbit", mbit, *flags)
     return finished.summary, finished.events
 
 
@@ -51,6 +58,37 @@ def speed() -> list[dict]:
             rows.append({
                 "scheme": scheme, "window": window, "workers": n, "compute": compute,
                 "link_use": real["link_use"],
+                "real": [real["examples_per_second"], real["staleness"]["mean"]],
+                "simulated": [guess["examples_per_second"], guess["staleness"]["mean"]],
+            })  # fmt: skip
+            print(json.dumps(rows[-1]), flush=True)
+    return rows
+
+
+def cluster() -> list[dict]:
+    """Eight workers that sleep while they would compute, without and with a straggler."""
+    rows = []
+    for scheme, window, counts in CLUSTER:
+        for (mbit, steps), late in itertools.product(zip(LINKS, counts), ([], ["--delay", LATE])):
+            flags = [
+                "--workers",
+                8,
+                "--steps",
+                steps,
+                *(["--window", window] * (window > 1)),
+                *late,
+            ]
+            real, events = run(scheme, *WORK, "--compute_ms", MS, *flags, mbit=mbit)
+            # Worker 7 may be late.
+            took = [event["compute"] / window for mine in events[:7] for event in mine]
+            compute = statistics.median(took)
+            words = [*WORK, *map(str, flags), "--scheme", scheme, "--link_mbit", str(mbit),
+                     "--compute", str(compute), "--spread", "0.01"]  # fmt: skip
+            simulated, journal = simulate.simulate(simulate.parsed(words))
+            guess = journal.summary(simulated)
+            rows.append({
+                "scheme": scheme, "window": window, "mbit": mbit, "late": bool(late),
+                "compute": compute, "link_use": real["link_use"],
                 "real": [real["examples_per_second"], real["staleness"]["mean"]],
                 "simulated": [guess["examples_per_second"], guess["staleness"]["mean"]],
             })  # fmt: skip
@@ -84,6 +122,17 @@ def target() -> list[dict]:
 def table(kind: str) -> str:
     """A Markdown table of what was measured, for the READMEs."""
     rows = json.loads(FOUND.read_text())[kind]
+    if kind == "cluster":
+        lines = ["|  | Mbit/s | late | examples/s | simulated | mean staleness | simulated |",
+                 "|---|---|---|---|---|---|---|"]  # fmt: skip
+        for row in rows:
+            (speed, stale), (guess, guessed) = row["real"], row["simulated"]
+            name = row["scheme"] + f", T = {row['window']}" * (row["window"] > 1)
+            off = f" ({guessed / stale - 1:+.0%})" if stale else ""
+            lines.append(f"| {name} | {row['mbit']:,} | {'worker 7' if row['late'] else ''} "
+                         f"| {speed:,.0f} | {guess:,.0f} ({guess / speed - 1:+.0%}) | {stale:.2f} "
+                         f"| {guessed:.2f}{off} |")  # fmt: skip
+        return "\n".join(lines)
     if kind == "speed":
         columns = ("", "workers", "examples/s", "the link allows", "speed simulated",
                    "mean staleness", "staleness simulated")  # fmt: skip
@@ -113,7 +162,7 @@ def table(kind: str) -> str:
 
 
 def main() -> None:
-    kinds = {"speed": speed, "target": target}
+    kinds = {"speed": speed, "target": target, "cluster": cluster}
     if len(sys.argv) != 2 or sys.argv[1] not in kinds:
         sys.exit(__doc__)
     found = json.loads(FOUND.read_text()) if FOUND.exists() else {}
