@@ -1,5 +1,6 @@
 """`--compute_ms`: a mini-batch takes at least that long, asleep, and nothing else changes."""
 
+import argparse
 import json
 import time
 
@@ -10,6 +11,7 @@ from conftest import ROOT
 from machine import seconds
 
 from common.graph import accelerator, clock
+from common.pictures import curves
 
 tf.disable_eager_execution()
 
@@ -117,3 +119,13 @@ def test_workers_sleep_at_the_same_time(run):
     """Four of them make four times as many steps as one process could."""
     finished = run("HogWild", "--workers", 4, "--steps", 40, "--compute_ms", seconds(500))
     assert finished.summary["seconds"] < 40 * seconds(0.5) / 2
+
+
+def test_the_title_of_the_picture_says_it_on_a_line_of_its_own():
+    """The first line is as long as the picture is wide."""
+    summary = {"scheme": "HogWild", "workers": 2, "global_step": 60, "flags": {"compute_ms": 20.0},
+               "test_accuracy": 0.5}  # fmt: skip
+    own = argparse.Namespace(tested=lambda _: "50.0% test accuracy")
+    first, second = curves.title(summary, own).split("\n")
+    assert second == "a mini-batch takes at least 20 ms, asleep"
+    assert curves.title(summary | {"flags": {}}, own) == first

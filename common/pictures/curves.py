@@ -89,5 +89,5 @@ def title(summary: dict, own: Curves) -> str:
     """The scheme, the size of the run, and the test."""
     size = [counted(summary["workers"], "worker"), f"{summary['global_step']:,} updates"]
     asleep = summary["flags"].get("compute_ms")
-    how = f"at least {asleep:g} ms per mini-batch, asleep" if asleep else ""
-    return f"{summary['scheme']}: " + ", ".join(filter(None, [*size, how, own.tested(summary)]))
+    how = f"\na mini-batch takes at least {asleep:g} ms, asleep" if asleep else ""
+    return f"{summary['scheme']}: " + ", ".join(filter(None, [*size, own.tested(summary)])) + how
