@@ -20,7 +20,6 @@ link nothing.
 """
 
 import functools
-import json
 import math
 import statistics
 import sys
@@ -28,6 +27,7 @@ import sys
 import grid
 import simulate
 from cluster import Cluster
+from kept import read, write
 from schemes import SCHEMES
 from watch import ROOT
 
@@ -143,7 +143,7 @@ def tune(kept: dict, schemes: list[str]) -> None:
                 tuned[name] = [[RATES[k], None if math.isinf(found[k]) else round(found[k], 3)]
                                for k in sorted(found)]  # fmt: skip
                 print(f"{name}: {RATES[begin]:g}, {found[begin]:.1f} s", flush=True)
-                write(kept)
+                write(FOUND, kept, indent=1)
 
 
 def off(defaults: dict, k: int) -> float:
@@ -151,19 +151,12 @@ def off(defaults: dict, k: int) -> float:
     return abs(math.log(RATES[k] / defaults["learning_rate"]))
 
 
-def write(kept: dict) -> None:
-    part = FOUND.with_suffix(".part")
-    part.write_text(json.dumps(kept, allow_nan=False, indent=1) + "\n")
-    part.replace(FOUND)
-
-
 def main() -> None:
     kinds = {"tune": tune}
     what, *names = sys.argv[1:] or [""]
     if what not in kinds or set(names) - set(SCHEMES):
         sys.exit(__doc__)
-    kept = json.loads(FOUND.read_text()) if FOUND.exists() else {}
-    kinds[what](kept, names or list(SCHEMES))
+    kinds[what](read(FOUND), names or list(SCHEMES))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ import sys
 import time
 
 import numpy as np
+from kept import read, write
 from watch import ROOT
 from watched_run import POINTS, Run
 
@@ -153,7 +154,7 @@ def tune(kept: dict, schemes: list[str]) -> None:
                 return final(race_of(scheme, *flags))
 
         kept.setdefault("tuning", {})[scheme] = grid(scheme, cost)
-        write(kept)
+        write(FOUND, kept)
 
 
 def race(kept: dict, schemes: list[str]) -> None:
@@ -164,7 +165,7 @@ def race(kept: dict, schemes: list[str]) -> None:
             made = race_of(scheme, "--learning_rate", rate, "--seed", seed)
             kept.setdefault("race", {}).setdefault(scheme, {})[str(seed)] = made
             print(f"{scheme}, seed {seed}: {final(made):.3f}", flush=True)
-            write(kept)
+            write(FOUND, kept)
 
 
 def target(kept: dict, _: list[str]) -> None:
@@ -174,7 +175,7 @@ def target(kept: dict, _: list[str]) -> None:
     for scheme, kind in TARGETS:
         if (name := tuned_as(scheme, kind)) not in tuning:
             tuning[name] = grid(scheme, functools.partial(until, kept, scheme, kind))
-            write(kept)
+            write(FOUND, kept)
     for seed in SEEDS:
         for scheme, kind in TARGETS:
             runs = made.setdefault(f"{scheme}, {kind}".removesuffix(", "), {})
@@ -186,7 +187,7 @@ def target(kept: dict, _: list[str]) -> None:
             runs[str(seed)] = race_of(scheme, *flags, seconds=LONGEST, goal=goal)
             point = reached(runs[str(seed)], goal)
             print(f"{scheme} {kind}, seed {seed}: {point}", flush=True)
-            write(kept)
+            write(FOUND, kept)
 
 
 def tuned_as(scheme: str, kind: str) -> str:
@@ -277,19 +278,12 @@ def race_table(kept: dict) -> str:
     return "\n".join(lines)
 
 
-def write(kept: dict) -> None:
-    part = FOUND.with_suffix(".part")
-    part.write_text(json.dumps(kept, allow_nan=False) + "\n")
-    part.replace(FOUND)
-
-
 def main() -> None:
     kinds = {"tune": tune, "race": race, "target": target}
     what, *names = sys.argv[1:] or [""]
     if what not in kinds or set(names) - set(SCHEMES):
         sys.exit(__doc__)
-    kept = json.loads(FOUND.read_text()) if FOUND.exists() else {}
-    kinds[what](kept, names or list(SCHEMES))
+    kinds[what](read(FOUND), names or list(SCHEMES))
 
 
 if __name__ == "__main__":
