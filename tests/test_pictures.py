@@ -178,6 +178,15 @@ def test_a_run_of_one_step_has_no_start_to_leave_out(axes):
     assert axes.patches
 
 
+def test_what_one_worker_did_alone_belongs_to_the_start():
+    """The other one's process needed longer to start; nothing was stale until then."""
+    late = [EVENTS[0], [event(60 + i, 0.15 + 0.01 * i) for i in range(9)]]
+    since = trace.began(late[1][0])
+    assert trace.steady(late) == [[e for e in EVENTS[0] if trace.began(e) >= since], late[1]]
+    alone = [EVENTS[0], [event(60, 1.0)]]  # it began when all else was over
+    assert trace.steady(alone) == [EVENTS[0][21:], alone[1]]  # so only the first fifth is left out
+
+
 def test_a_diagram_says_what_it_draws(monkeypatch):
     shown = []
     monkeypatch.setattr(draw, "display", lambda data, **about: shown.append((data, about)))

@@ -49,11 +49,15 @@ def began(event: dict) -> float:
 
 def steady(events: list[list[dict]]) -> list[list[dict]]:
     """The events without the start of the run: without its first second, or its first fifth if it
-    is short; all, if they all belong to the start."""
-    start = min((began(mine[0]) for mine in events if mine), default=0)
-    end = max((mine[-1]["time"] for mine in events if mine), default=0)
-    start += min(1.0, (end - start) / 5)
-    found = [[e for e in mine if began(e) >= start] for mine in events]
+    is short; and without what was done before the last worker began. All, if they all belong to
+    the start."""
+    begins = [began(mine[0]) for mine in events if mine]
+    first, end = min(begins, default=0), max((mine[-1]["time"] for mine in events if mine), default=0)
+    start = first + min(1.0, (end - first) / 5)
+    for since in (max([start, *begins]), start):
+        found = [[e for e in mine if began(e) >= since] for mine in events]
+        if list(map(bool, found)) == list(map(bool, events)):
+            return found
     return found if any(found) else events
 
 

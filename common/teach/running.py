@@ -31,8 +31,7 @@ class Run:
 
     @property
     def steady(self) -> list[list[dict]]:
-        """The events of each worker without the start of the run: without its first second, or its
-        first fifth if it is short."""
+        """The events of each worker without the start of the run: `trace.steady`."""
         return trace.steady(self.events)
 
     @property
