@@ -84,6 +84,14 @@ def wait_for_checkpoint(folder, step: int) -> None:
     assert eventually(found, 60), f"no checkpoint of update {step} or a later one"
 
 
+def last_lines(folder, lines: int = 12) -> str:
+    """The end of what each task of a run has written."""
+    logs = sorted(folder.glob("logs/*.log"))
+    return "\n".join(
+        f"{log.name}:\n" + "\n".join(log.read_text().splitlines()[-lines:]) for log in logs
+    )
+
+
 def kill_and_see_it_back(where, job: str, index: int, workers: int = 2) -> float:
     """Kills a task and waits until all workers continue after its restart; returns the time of the
     kill."""
@@ -104,7 +112,9 @@ def kill_and_see_it_back(where, job: str, index: int, workers: int = 2) -> float
 
     assert eventually(running, 30), f"{job} {index} was not restarted"
     restarted = time.time() + seconds(1)  # steps in flight have ended by then
-    assert eventually(back, 60), f"after {job} {index} restarted, only workers {went_on} continued"
+    assert eventually(back, 60), (
+        f"after {job} {index} restarted, only workers {went_on} continued\n{last_lines(where)}"
+    )
     return killed
 
 
