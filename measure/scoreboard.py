@@ -1,7 +1,9 @@
 """Which scheme reaches a loss first: by link, and by number of workers?
 
-    bash measure/start.sh scoreboard tune [SCHEME...]    the rate of each scheme at each setting:
-                                                         simulated, in about an hour
+    bash measure/start.sh scoreboard tune [SCHEME...]   the rate of each scheme at each setting:
+                                                        simulated, in about an hour
+    bash measure/start.sh scoreboard run [SCHEME...]    real runs, 5 seeds: some hours
+    bash measure/start.sh scoreboard quick [SCHEME...]  two workers, a higher loss; keeps nothing
 
 The problem: an mlp with 128 hidden units, 6,538 parameters, learns MNIST-1D until its loss on the
 10,000 test examples is `TARGET`. A mini-batch has 8 examples, since a worker that adds examples to
@@ -16,13 +18,27 @@ Tuning uses the simulation of Many-Workers, and seeds that the comparison does n
 run when the target is reached, and looks at the parameters on the simulated ps, which costs the
 link nothing.
 
-`scoreboard.json` keeps everything; a run that it has is not repeated.
+Real runs use every example's `run.sh`, each with a link of its own, so several run at a time:
+`PROCESSES` processes at most. `snapshots.py` writes down what the ps holds, without the link; the
+looks are as far apart as in the simulation. A run's time begins when all its workers do; `Goal`
+says when it ends. The runs take turns by seed, so that a slow hour of the machine does not hit one
+scheme alone.
+
+`scoreboard.json` keeps the tuning, `scoreboard.jsonl` a line for each run; what they have is not
+repeated.
 """
 
+import contextlib
+import dataclasses
 import functools
+import itertools
+import json
 import math
 import statistics
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import grid
 import simulate
@@ -30,8 +46,12 @@ from cluster import Cluster
 from kept import read, write
 from schemes import SCHEMES
 from watch import ROOT
+from watched_run import Run
 
 FOUND = ROOT / "measure" / "scoreboard.json"
+RUNS = ROOT / "measure" / "scoreboard.jsonl"
+FOLDERS = [scheme for scheme in SCHEMES if (ROOT / scheme / "worker.py").exists()]
+ALONE = "One process"  # its mini-batches follow each other, with no ps and no link
 WORKERS, LINKS = (1, 2, 4, 8), (10, 100, 1000)  # Mbit/s
 TARGET, LONGEST = 1.2, 400  # the test loss; simulated seconds until a run is given up
 TUNING_SEEDS = (10, 11, 12)
@@ -40,6 +60,22 @@ MS, WINDOW = 50, 10
 RATES = [0.1 * 2.0**k for k in range(-12, 10)]
 LOOKS = 0.02  # of the time since the start: how far apart two looks at the loss are
 MEAN = 0.05  # of the time since the start: over how much of it the mean loss must be low
+SEEDS = (0, 1, 2, 3, 4)
+PROCESSES = 24  # at a time, of all runs together
+POINTS = 30  # of a run's curve
+
+
+@dataclasses.dataclass(frozen=True)
+class Goal:
+    """When a real run ends: when it has done all three, or after `longest` seconds."""
+
+    target: float = TARGET
+    seconds: float = 20  # what is compared when each has used as much
+    megabytes: float = 5
+    longest: float = LONGEST
+
+
+QUICK = Goal(target=2.0, seconds=2, megabytes=1, longest=60)
 
 
 class Watched(Cluster):
@@ -151,12 +187,199 @@ def off(defaults: dict, k: int) -> float:
     return abs(math.log(RATES[k] / defaults["learning_rate"]))
 
 
+def best_rate(kept: dict, scheme: str, workers: int, mbit: float) -> float:
+    """One process has the rate of HogWild with one worker: it makes the same updates."""
+    name = f"{'HogWild' if scheme == ALONE else scheme}, {workers} workers, {mbit} Mbit/s"
+    if name not in kept.get("tuned", {}):
+        sys.exit(f"no rate is known for {name}: first run `scoreboard tune`")
+    return min((cost, rate) for rate, cost in kept["tuned"][name] if cost is not None)[1]
+
+
+def settings(schemes: list[str]) -> list[tuple[str, int, int]]:
+    """Scheme, workers and link of all runs of a seed; one process has no link."""
+    found = [(ALONE, 1, max(LINKS))] if ALONE in schemes else []
+    return found + [
+        (scheme, workers, mbit)
+        for mbit, workers, scheme in itertools.product(reversed(LINKS), WORKERS, schemes)
+        if scheme != ALONE
+    ]
+
+
+def real_run(
+    scheme: str,
+    workers: int,
+    mbit: float,
+    rate: float,
+    seed: int,
+    goal: Goal,
+    stop: threading.Event,
+) -> dict:
+    """A real run: its line in `RUNS`.
+
+    Args:
+        stop: set to end it early.
+    """
+    flags = flags_of(scheme if scheme != ALONE else "HogWild", workers, mbit, rate, seed)
+    flags |= {"compute_ms": MS, "steps": 10**6, "timeout": 10 * LONGEST}
+    for name in ("scheme", "compute", "spread", *(["link_mbit", "workers"] * (scheme == ALONE))):
+        del flags[name]
+    words = [word for name, value in flags.items() for word in (f"--{name}", value)]
+    folder = "Non-Distributed-Setup" if scheme == ALONE else scheme
+    with Run(folder, *words, every=0.1, share=LOOKS, examples=10_000, together=True) as run:
+        looks: dict[int, tuple[float, float]] = {}
+        while not run.over() and not stop.is_set():
+            time.sleep(0.5)  # only to look again
+            for k, at in run.snapshots().items():
+                looks.setdefault(k, (at, run.loss(k)[1]))
+            if looks and is_enough(list(looks.values()), run, goal):
+                break
+        points = [[at, run.loss(k)[0], mb, loss] for (k, (at, loss)), mb in
+                  zip(looks.items(), run.megabytes([at for at, _ in looks.values()]))]  # fmt: skip
+        what = {"scheme": scheme, "workers": workers, "mbit": mbit, "seed": seed, "rate": rate,
+                "diverged": run.diverged(), "step": statistics.mean(run.step())}  # fmt: skip
+        return what | results(points, goal)
+
+
+def is_enough(looks: list[tuple[float, float]], run: Run, goal: Goal) -> bool:
+    seconds = looks[-1][0]
+    (sent,) = run.megabytes([seconds])
+    if seconds > goal.longest or not math.isfinite(looks[-1][1]):
+        return True
+    if seconds < goal.seconds or (sent < goal.megabytes and run.flags["ps"]):
+        return False
+    return any(mean_loss(looks[:n]) <= goal.target for n in range(1, len(looks) + 1))
+
+
+def results(points: list[list[float]], goal: Goal = Goal()) -> dict:
+    """What the pages compare.
+
+    Args:
+        points: seconds, updates, megabytes and loss of each look.
+
+    Returns:
+        `reached`: seconds, updates and megabytes when the mean loss was the target, between two
+        looks; None if it never was. `after_seconds` and `after_megabytes`: the mean loss then; None
+        if the run was shorter. `curve`: some of the points, with the mean loss.
+    """
+    looks = [(at, loss) for at, *_, loss in points]
+    curve = [[*point[:3], mean_loss(looks[: n + 1])] for n, point in enumerate(points)]
+    reached = None
+    for before, after in itertools.pairwise(curve):
+        if after[3] <= goal.target:
+            part = (before[3] - goal.target) / (before[3] - after[3])
+            reached = [round(a + part * (b - a), 3) for a, b in zip(before[:3], after[:3])]
+            break
+
+    def first(column: int, least: float) -> float | None:
+        return next((point[3] for point in rounded if point[column] >= least), None)
+
+    rounded = [[round(at, 2), n, round(mb, 3), round(loss, 4) if math.isfinite(loss) else None]
+               for at, n, mb, loss in curve]  # fmt: skip
+    return {
+        "reached": reached,
+        "after_seconds": first(0, goal.seconds),
+        "after_megabytes": first(2, goal.megabytes),
+        "curve": rounded[:: max(1, len(rounded) // POINTS)],
+    }
+
+
+class Places:
+    """As many processes as may run at a time; a run that needs more than all of them runs alone."""
+
+    def __init__(self, number: int):
+        self._all, self._free, self._changed = number, number, threading.Condition()
+
+    @contextlib.contextmanager
+    def taken(self, number: int):
+        number = min(number, self._all)
+        with self._changed:
+            self._changed.wait_for(lambda: self._free >= number)
+            self._free -= number
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._free += number
+                self._changed.notify_all()
+
+
+def run_all(jobs: list[tuple], goal: Goal, write_line, processes: int = PROCESSES) -> None:
+    """Runs jobs in their order, several at a time.
+
+    Args:
+        jobs: the first arguments of `real_run`.
+        goal: of all of them.
+        write_line: called with the result of each; one at a time.
+        processes: how many at a time.
+    """
+    places, stop, one = Places(processes), threading.Event(), threading.Lock()
+
+    def job(*arguments):
+        with places.taken(arguments[1] + 2):  # its workers, its ps, and snapshots.py
+            if stop.is_set():
+                return
+            try:
+                found = real_run(*arguments, goal, stop)
+            except BaseException:
+                stop.set()
+                raise
+        if not stop.is_set():
+            with one:
+                write_line(found)
+
+    with ThreadPoolExecutor(processes) as pool:
+        try:
+            for done in [pool.submit(job, *arguments) for arguments in jobs]:
+                done.result()
+        finally:
+            stop.set()
+
+
+def run(kept: dict, schemes: list[str]) -> None:
+    """The real runs which `RUNS` does not have, in turns by seed."""
+    done = {(line["scheme"], line["workers"], line["mbit"], line["seed"]) for line in lines()}
+    jobs = [
+        (*setting, best_rate(kept, *setting), seed)
+        for seed, setting in itertools.product(SEEDS, settings(schemes))
+        if (*setting, seed) not in done
+    ]
+
+    def write_line(found: dict) -> None:
+        with open(RUNS, "a") as file:
+            file.write(json.dumps(found, allow_nan=False) + "\n")
+        show(found)
+
+    run_all(jobs, Goal(), write_line)
+
+
+def quick(kept: dict, schemes: list[str]) -> None:
+    """One process and two workers, to a loss of 2; keeps nothing."""
+    chosen = [(ALONE, 1, max(LINKS)), *((scheme, 2, max(LINKS)) for scheme in schemes)]
+    run_all([(*each, best_rate(kept, *each), min(SEEDS)) for each in chosen], QUICK, show)
+
+
+def show(found: dict) -> None:
+    seconds, updates, sent = found["reached"] or [math.nan] * 3
+    what = "{scheme}, {workers} workers, {mbit} Mbit/s, seed {seed}".format(**found)
+    print(f"{what}: {seconds:.1f} s, {updates:.0f} updates, {sent:.1f} MB", flush=True)
+
+
+def lines() -> list[dict]:
+    """The runs made so far."""
+    return [json.loads(line) for line in RUNS.read_text().splitlines()] if RUNS.exists() else []
+
+
 def main() -> None:
-    kinds = {"tune": tune}
+    kinds = {
+        "tune": (tune, FOLDERS),
+        "run": (run, [ALONE, *FOLDERS]),
+        "quick": (quick, FOLDERS),
+    }
     what, *names = sys.argv[1:] or [""]
-    if what not in kinds or set(names) - set(SCHEMES):
+    if what not in kinds or set(names) - set(kinds[what][1]):
         sys.exit(__doc__)
-    kinds[what](read(FOUND), names or list(SCHEMES))
+    command, every = kinds[what]
+    command(read(FOUND), names or every)
 
 
 if __name__ == "__main__":

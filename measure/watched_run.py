@@ -1,9 +1,11 @@
 """A run whose parameters are watched on its ps, which costs the link and the workers nothing."""
 
 import argparse
+import contextlib
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import watch
 from watch import ROOT
 
 from common.record import trace
@@ -20,30 +23,44 @@ EXAMPLES = 1000
 POINTS = 60  # of a curve
 
 
-def losses(
-    folder: Path, snapshots: list[int], flags: dict, examples: int = EXAMPLES
-) -> list[tuple[int, float]]:
-    """The updates and the test loss of each snapshot, on about so many test examples."""
-    import tensorflow.compat.v1 as tf  # late: it takes seconds, and runs must not wait
+class Losses:
+    """Evaluates the snapshots of a run, each once.
 
-    from common import data, models
+    Args:
+        folder: where the snapshots are.
+        flags: of the run.
+        examples: about how many test examples.
+    """
 
-    own = argparse.Namespace(**flags)
-    x, labels = data.load(own, "test")
-    stride = max(1, len(x) // examples)
-    x, labels = x[::stride], labels[::stride]
-    found = []
-    with tf.Graph().as_default(), tf.Session() as session:
-        names = [variable.op.name for variable in models.create(own)]
-        params = [tf.placeholder(tf.float32, shape) for shape in models.shapes(own)]
-        measures = models.evaluate(own.model, params, tf.constant(x), tf.constant(labels))
-        mean = tf.reduce_mean(measures["loss"])
-        for k in snapshots:
-            saved = tf.train.load_checkpoint(str(folder / str(k)))
-            feed = {param: saved.get_tensor(name) for name, param in zip(names, params)}
-            updates = int(saved.get_tensor("global_step"))
-            found.append((updates, float(session.run(mean, feed))))
-    return found
+    def __init__(self, folder: Path, flags: dict, examples: int):
+        import tensorflow.compat.v1 as tf  # late: it takes seconds, and runs must not wait
+
+        from common import data, models
+
+        own = argparse.Namespace(**flags)
+        x, labels = data.load(own, "test")
+        stride = max(1, len(x) // examples)
+        self._folder, self._read = folder, tf.train.load_checkpoint
+        self._found: dict[int, tuple[int, float]] = {}
+        with tf.Graph().as_default():
+            self._names = [variable.op.name for variable in models.create(own)]
+            self._params = [tf.placeholder(tf.float32, shape) for shape in models.shapes(own)]
+            test = tf.constant(x[::stride]), tf.constant(labels[::stride])
+            self._mean = tf.reduce_mean(models.evaluate(own.model, self._params, *test)["loss"])
+            self._session = tf.Session()
+
+    def close(self) -> None:
+        self._session.close()
+
+    def __call__(self, k: int) -> tuple[int, float]:
+        """The updates and the loss of snapshot `k`."""
+        if k not in self._found:
+            saved = self._read(str(self._folder / str(k)))
+            feed = {param: saved.get_tensor(name)
+                    for name, param in zip(self._names, self._params, strict=True)}  # fmt: skip
+            loss = float(self._session.run(self._mean, feed))
+            self._found[k] = int(saved.get_tensor("global_step")), loss
+        return self._found[k]
 
 
 class Run:
@@ -52,11 +69,26 @@ class Run:
     Args:
         example: its folder.
         flags: its command line.
-        every: seconds between two snapshots.
+        every, share: seconds between two snapshots; after this share of the time, if that is more.
+        examples: on about how many test examples it is evaluated.
+        together: all workers start together. They do not by themselves, as on a small machine their
+            processes take seconds to start. So each is stopped after its first step until all have
+            made one, and can be watched; `began` is as long before that as these steps took.
+
+    Where there is no ps, the snapshots are the checkpoints, one each second.
     """
 
-    def __init__(self, example: str, *flags, every: float = 1.0):
-        self._every = every
+    def __init__(
+        self,
+        example: str,
+        *flags,
+        every: float = 1.0,
+        share: float = 0.0,
+        examples: int = EXAMPLES,
+        together: bool = False,
+    ):
+        self._spacing, self._examples = (str(every), str(share)), examples
+        self._together = together
         self._where = tempfile.TemporaryDirectory()
         self._results, self._kept = (
             Path(self._where.name, "results"),
@@ -65,17 +97,26 @@ class Run:
         self._kept.mkdir()
         self._command = ["bash", f"{ROOT}/{example}/run.sh", "--plain", "--results",
                          str(self._results), *map(str, flags)]  # fmt: skip
-        env = os.environ | {"PYTHON": sys.executable, "NO_CURVES": "1"}
         self._screen = open(Path(self._where.name, "screen"), "w+")
         self._run = subprocess.Popen(
-            self._command, stdout=self._screen, stderr=self._screen, env=env
+            self._command,
+            stdout=self._screen,
+            stderr=self._screen,
+            env=watch.environment(NO_CURVES="1"),
         )
-        self._watch = None
+        self._watch = self._losses = None
 
     def __enter__(self):
-        self._wait(lambda: (self._results / "launches.jsonl").exists() and self._events())
+        self._wait(lambda: (self._results / "launches.jsonl").exists())
         self.flags = json.loads((self._results / "launches.jsonl").read_text())["flags"]
-        self.began = min(trace.began(mine[0]) for mine in self._events())
+        if self.flags["ps"]:
+            self._look_at(self._run.pid)
+        if self._together:
+            self.began = self._start_together()
+        else:
+            self._wait(self._events)
+            self.began = min(trace.began(mine[0]) for mine in self._events())
+        (self._kept / "begun").touch()
         return self
 
     def __exit__(self, *_):
@@ -85,21 +126,51 @@ class Run:
         if not self.over():
             self._run.send_signal(signal.SIGINT)
             self._run.wait()
+        if self._losses:
+            self._losses.close()
         self._screen.close()
         self._where.cleanup()
 
-    def _wait(self, ready) -> None:
+    def _wait(self, ready, pause: float = 0.1) -> None:
         while not ready():
-            time.sleep(0.1)  # only to look again
+            time.sleep(pause)  # only to look again
             if self._run.poll() is not None:
                 self._screen.seek(0)
                 sys.exit(f"{' '.join(self._command)} failed:\n{self._screen.read()}")
-            if self._watch is None and (self._results / "launches.jsonl").exists():
-                self._look_at(self._run.pid)
+
+    def _start_together(self) -> float:
+        stopped: dict[int, int] = {}  # worker -> its process
+
+        def all_stopped() -> bool:
+            for k in set(range(self.flags["workers"])) - set(stopped):
+                file = Path(trace.events_file(self._results, k))
+                if file.exists() and file.stat().st_size:
+                    stopped[k] = self._process_of(k)
+                    os.kill(stopped[k], signal.SIGSTOP)
+            return len(stopped) == self.flags["workers"] and self._is_watched()
+
+        try:
+            self._wait(all_stopped, 0.01)
+            took = [mine[-1]["time"] - trace.began(mine[0]) for mine in self._events()]
+        finally:
+            for pid in stopped.values():
+                os.kill(pid, signal.SIGCONT)
+        return time.time() - float(np.median(took))
+
+    def _is_watched(self) -> bool:
+        """Whether `snapshots.py` is ready, where there is a ps."""
+        return not self.flags["ps"] or Path(self._where.name, "snapshots").stat().st_size > 0
+
+    def _process_of(self, worker: int) -> int:
+        words = f"--results {self._results} "
+        end = re.compile(rf"--job_name worker --task_index {worker}\b")
+        (pid,) = [pid for pid, command in watch.processes().items()
+                  if words in command and end.search(command)]  # fmt: skip
+        return pid
 
     def _look_at(self, pid: int) -> None:
         """Starts `snapshots.py` in the network of the launcher's tasks."""
-        arguments = [str(pid), str(self._results), str(self._kept), str(self._every)]
+        arguments = [str(pid), str(self._results), str(self._kept), *self._spacing]
         with open(Path(self._where.name, "snapshots"), "w") as lines:
             self._watch = subprocess.Popen(
                 [sys.executable, str(Path(__file__).with_name("snapshots.py")), *arguments],
@@ -113,19 +184,38 @@ class Run:
 
     def snapshots(self) -> dict[int, float]:
         """The number of each, and how many seconds after the start it was made."""
+        if self._watch is None:
+            return self._checkpoints()
         lines = Path(self._where.name, "snapshots").read_text().splitlines()
         made = {int(k): float(at) - self.began for k, at in map(str.split, lines[:-1])}
         return {k: seconds for k, seconds in made.items() if seconds >= 0}
+
+    def _checkpoints(self) -> dict[int, float]:
+        """The same of a process without a ps: it keeps its two newest ones, we keep all."""
+        for index in self._results.glob("checkpoints/model.ckpt-*.index"):
+            kept = self._kept / index.stem.partition("-")[2]
+            with contextlib.suppress(FileNotFoundError):  # it has just been removed
+                for file in sorted(index.parent.glob(f"{index.stem}.*")):  # the index last
+                    if not kept.with_suffix(file.suffix).exists():
+                        os.link(file, kept.with_suffix(file.suffix))
+        made = {int(file.stem): file.stat().st_mtime for file in self._kept.glob("*.index")}
+        return {k: made[k] - self.began for k in sorted(made) if made[k] >= self.began}
 
     def step(self) -> list[float]:
         """Of each worker: the median seconds between the starts of two of its steps."""
         starts = [[trace.began(each) for each in mine] for mine in trace.steady(self._events())]
         return [round(float(np.median(np.diff(mine))), 4) for mine in starts if len(mine) > 1]
 
+    def loss(self, k: int) -> tuple[int, float]:
+        """The updates in snapshot `k`, and its loss."""
+        if self._losses is None:
+            self._losses = Losses(self._kept, self.flags, self._examples)
+        return self._losses(k)
+
     def last(self) -> float:
         """The loss of the newest snapshot; infinite before the first."""
         newest = list(self.snapshots())[-1:]
-        return losses(self._kept, newest, self.flags)[0][1] if newest else math.inf
+        return self.loss(newest[0])[1] if newest else math.inf
 
     def over(self) -> bool:
         return self._run.poll() is not None
@@ -143,11 +233,17 @@ class Run:
         """Points of seconds since the start, updates, megabytes through the link, and loss."""
         made = list(self.snapshots().items())
         made = made[:: max(1, len(made) // points)]
+        sent = self.megabytes([when for _, when in made])
+        rows = zip(made, sent, (self.loss(k) for k, _ in made), strict=True)
+        return [[round(when, 3), n, round(mb, 3), round(loss, 4)]
+                for (_, when), mb, (n, loss) in rows]  # fmt: skip
+
+    def megabytes(self, times: list[float]) -> list[float]:
+        """What the link had carried so many seconds after the start; nothing without a ps."""
+        if not self.flags["ps"]:
+            return [0.0] * len(times)
         lines = (self._results / "network.jsonl").read_text().splitlines()
         traffic = [json.loads(line) for line in lines]
         at = [line["time"] - self.began for line in traffic]
-        sent = np.interp([when for _, when in made], at, [line["bytes"] for line in traffic]) / 1e6
-        found = losses(self._kept, [k for k, _ in made], self.flags)
-        rows = zip(made, sent, found, strict=True)
-        return [[round(when, 3), n, round(mb, 3), round(loss, 4)]
-                for (_, when), mb, (n, loss) in rows]  # fmt: skip
+        sent = np.interp(times, at, [line["bytes"] for line in traffic]) / 1e6
+        return sent.tolist()

@@ -2,12 +2,20 @@
 
 import itertools
 import math
+import re
+import subprocess
+import threading
 
+import numpy as np
 import pytest
 import schemes
 import scoreboard
 import simulate
 from cluster import WIRE
+from conftest import ROOT
+from machine import seconds
+from test_link import needs_a_link
+from watch import environment
 
 
 def costs(best: int, high: int = 99):
@@ -65,3 +73,131 @@ def test_every_scheme_has_its_window():
         flags = scoreboard.flags_of(name, workers=1, mbit=10, rate=0.1, seed=0)
         assert ("window" in scheme.defaults) == (flags.get("window") == scoreboard.WINDOW)
         assert simulate.options(**flags).batch_size == 8
+
+
+def look(at: float, loss: float) -> list[float]:
+    """A look at a run that makes 20 updates a second and sends 2 MB a second."""
+    return [at, 20 * at, 2 * at, loss]
+
+
+def test_the_target_is_reached_between_two_looks():
+    """The mean loss over a twentieth of the time falls from 1.3 to 1.1 between 40 s and 44 s."""
+    goal = scoreboard.Goal(target=1.2)
+    points = [look(1, 4.0), look(10, 2.0), look(20, 1.5), look(40, 1.3), look(44, 1.1), look(60, 1)]
+    found = scoreboard.results(points, goal)
+    assert found["reached"] == [42.0, 840.0, 84.0]
+    assert found["after_seconds"] == 1.5  # at 20 s
+    assert found["after_megabytes"] == 2.0  # 5 MB have been sent after 2.5 s, so the look at 10 s
+    assert found["curve"] == [[at, 20 * at, 2 * at, loss] for at, _, _, loss in points]
+
+
+def test_one_low_loss_is_not_enough():
+    points = [look(at, 1.5) for at in np.arange(90, 100, 0.5)]
+    points[-1][3] = 1.0
+    assert scoreboard.results(points)["reached"] is None
+
+
+def test_a_run_that_diverges_reaches_nothing_and_can_be_stored():
+    found = scoreboard.results([look(1, 3.0), look(2, math.inf), look(3, math.nan)])
+    assert found["reached"] is None and found["after_seconds"] is None
+    assert [loss for *_, loss in found["curve"]] == [3.0, None, None]
+
+
+def test_a_long_curve_is_thinned_out():
+    found = scoreboard.results([look(at, 3.0) for at in range(1, 301)])
+    assert 30 <= len(found["curve"]) <= 31
+
+
+class Sending:
+    """A run that sends 2 MB a second."""
+
+    def __init__(self, ps: int = 1):
+        self.flags = {"ps": ps}
+
+    def megabytes(self, times):
+        return [2 * at for at in times]
+
+
+@pytest.mark.parametrize(
+    ("looks", "ps", "over"),
+    [([(10, 1.0)], 1, False),  # too short
+     ([(21, 1.0)], 1, True),
+     ([(21, 1.3)], 1, False),  # not reached
+     ([(21, 1.0), (30, 1.3)], 1, True),  # reached before
+     ([(21, 1.0)], 0, True),
+     ([(401, 1.3)], 1, True), ([(1, math.nan)], 1, True)],
+)  # fmt: skip
+def test_when_a_run_ends(looks, ps, over):
+    assert scoreboard.is_enough(looks, Sending(ps), scoreboard.Goal()) == over
+
+
+def test_too_few_bytes_are_not_enough():
+    goal = scoreboard.Goal(megabytes=50)
+    assert not scoreboard.is_enough([(21, 1.0)], Sending(), goal)
+    assert scoreboard.is_enough([(21, 1.0)], Sending(ps=0), goal)  # it never sends any
+
+
+def test_runs_share_the_processes(monkeypatch):
+    """Never more than 24 at a time; all run, and those with more processes than that, too."""
+    now, most, one, met = [0], [0], threading.Lock(), threading.Barrier(3, timeout=60)
+
+    def real_run(scheme, workers, mbit, rate, seed, goal, stop):
+        with one:
+            now[0] += workers + 2
+            most[0] = max(most[0], now[0])
+        if workers == 6:
+            met.wait()  # three of 8 processes run at the same time
+        with one:
+            now[0] -= workers + 2
+        return {"seed": seed}
+
+    monkeypatch.setattr(scoreboard, "real_run", real_run)
+    found = []
+    jobs = [("a", workers, 10, 0.1, k) for k, workers in enumerate([6, 6, 6, 1, 30, 2])]
+    scoreboard.run_all(jobs, scoreboard.Goal(), lambda line: found.append(line["seed"]))
+    assert sorted(found) == list(range(6)) and 24 <= most[0] <= 32
+
+
+def test_a_run_that_fails_ends_the_others(monkeypatch):
+    def real_run(scheme, workers, mbit, rate, seed, goal, stop):
+        if seed == 1:
+            raise SystemExit("it failed")
+        assert stop.wait(60)
+
+    monkeypatch.setattr(scoreboard, "real_run", real_run)
+    jobs = [("a", 2, 10, 0.1, k) for k in range(20)]
+    with pytest.raises(SystemExit, match="it failed"):
+        scoreboard.run_all(jobs, scoreboard.Goal(), pytest.fail)
+
+
+def test_one_process_is_run_once_and_not_over_each_link():
+    found = scoreboard.settings([scoreboard.ALONE, "HogWild", "AGN"])
+    assert found.count((scoreboard.ALONE, 1, 1000)) == 1 and len(found) == len(set(found)) == 25
+    assert scoreboard.settings(["AGN"])[0] == ("AGN", 1, 1000)
+
+
+def test_a_rate_that_is_not_known_is_named():
+    with pytest.raises(SystemExit, match="HogWild, 2 workers, 10 Mbit/s"):
+        scoreboard.best_rate({}, "HogWild", 2, 10)
+    kept = {"tuned": {"HogWild, 1 workers, 1000 Mbit/s": [[0.1, 9.0], [0.2, 7.0], [0.4, None]]}}
+    assert scoreboard.best_rate(kept, scoreboard.ALONE, 1, 1000) == 0.2
+
+
+@needs_a_link
+@pytest.mark.slow("real runs over a link")
+def test_a_quick_scoreboard():
+    """One process and two workers. They reach a loss of 2, and the instrument keeps nothing."""
+    kept = scoreboard.FOUND.read_bytes(), scoreboard.lines()
+    process = subprocess.run(
+        ["bash", ROOT / "measure" / "start.sh", "scoreboard", "quick", "HogWild"],
+        env=environment(), capture_output=True, text=True, timeout=seconds(240), check=False,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stdout + process.stderr
+    lines = sorted(line for line in process.stdout.splitlines() if "Mbit/s, seed 0: " in line)
+    two, one = (re.findall(r"[\d.]+", line.partition(": ")[2]) for line in lines)
+    assert lines[0].startswith("HogWild, 2 workers, 1000 Mbit/s")
+    assert lines[1].startswith("One process, 1 workers")
+    assert float(one[2]) == 0 and 0.05 * float(one[1]) <= float(one[0])
+    # 52 kB travel for each update, and the evaluations
+    assert 0.06 > float(two[2]) / float(two[1]) > 0.052
+    assert (scoreboard.FOUND.read_bytes(), scoreboard.lines()) == kept
