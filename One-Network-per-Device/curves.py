@@ -24,6 +24,7 @@ def learning(axes, events: list[list[dict]]) -> None:
     axes.set(title="Does it learn? A curve for each network", xlabel="seconds")
     axes.set_ylabel("training loss, moving mean")
     plots.frame(axes, events)
+    plots.logarithmic(axes)
 
 
 def trials(axes, events: list[list[dict]]) -> None:

@@ -244,7 +244,7 @@ def test_the_picture_marks_what_was_kept():
     _, axes = plt.subplots()
     plots.tested(axes, [[]], [*during, last], time=False)
     curve, ring = axes.lines
-    assert curve.get_ydata().tolist() == pytest.approx([70, 80, 90, 80, 70])
-    assert (ring.get_xdata()[0], ring.get_ydata()[0]) == (2, pytest.approx(90))
-    assert axes.get_ylabel() == "validation accuracy"
+    assert curve.get_ydata().tolist() == pytest.approx([30, 20, 10, 20, 30])
+    assert (ring.get_xdata()[0], ring.get_ydata()[0]) == (2, pytest.approx(10))
+    assert axes.get_ylabel() == "validation error"
     assert metric.text(last) == "test accuracy 80.00% (of update 2, the best)"

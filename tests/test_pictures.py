@@ -150,6 +150,33 @@ def test_few_points_are_not_joined(axes):
     assert axes.lines[0].get_linestyle() == "None" and len(axes.lines[0].get_xdata()) == 3
 
 
+def test_errors_are_told_apart_however_small_they_are(axes):
+    """On a logarithmic axis that they fill; no error at all is drawn as half an example."""
+    known = [{"global_step": k, "test_accuracy": right, "examples": 1000}
+             for k, right in enumerate([0.2, 0.9, 0.98, 1.0])]  # fmt: skip
+    plots.tested(axes, EVENTS, known, time=False)
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), [80, 10, 2, 0.05])
+    assert (axes.get_yscale(), axes.get_ylabel()) == ("log", "test error")
+    low, high = axes.get_ylim()
+    assert 0.02 < low < 0.05 and 80 < high < 160
+    axes.figure.canvas.draw()
+    assert {"0.1%", "1%", "10%"} <= {text.get_text() for text in axes.get_yticklabels()}
+
+
+def test_a_loss_is_logarithmic_but_no_return(axes):
+    plots.learning(axes, EVENTS)
+    assert axes.get_yscale() == "log" and axes.get_ylim()[0] > 0
+    _, others = plt.subplots()
+    plots.learning(others, [[e | {"return": -e["loss"]} for e in EVENTS[0]]], what="return")
+    assert others.get_yscale() == "linear"
+
+
+def test_a_run_that_has_diverged_can_be_drawn(axes):
+    bad = [[e | {"loss": np.nan} for e in EVENTS[0]], [e | {"loss": np.inf} for e in EVENTS[1]]]
+    plots.learning(axes, bad)
+    axes.figure.canvas.draw()
+
+
 def test_the_time_is_marked_where_it_was(axes):
     plots.learning(axes, EVENTS)
     labels = {text.get_text(): text.get_position()[0] for text in axes.texts}

@@ -5,6 +5,7 @@ Each panel answers one question.
 
 import numpy as np
 from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, NullLocator
 
 from common.pictures import palette, timeline
 from common.record import metric, trace
@@ -18,7 +19,8 @@ def smooth(values, width: int | np.ndarray) -> np.ndarray:
     sums = np.cumsum(np.concatenate([[0.0], values]))
     ends = np.arange(1, len(values) + 1)
     starts = np.maximum(0, ends - width)
-    return (sums[ends] - sums[starts]) / (ends - starts)
+    with np.errstate(invalid="ignore"):  # infinite losses of a run that diverged
+        return (sums[ends] - sums[starts]) / (ends - starts)
 
 
 def apart(axes, summary: dict, events: list[list[dict]], computing: dict | None = None) -> None:
@@ -72,8 +74,9 @@ def _curve(axes, x: list, y: list, **style) -> None:
 def learning(
     axes, events: list[list[dict]], time: bool = True, log: bool = False, what: str = "loss"
 ) -> None:
-    """Draws each worker's training loss over updates: the mean over the last fiftieth of its steps;
-    with `log`, for a logarithmic axis, over the last tenth of those so far.
+    """Draws each worker's training loss over updates, on a logarithmic axis: the mean over the last
+    fiftieth of its steps; with `log`, if updates have such an axis, too, over the last tenth of
+    those so far.
 
     `what`: the key of an event that is drawn; `time`: whether round numbers of seconds are marked.
     """
@@ -84,6 +87,8 @@ def learning(
             worker_curve(axes, worker, len(events), [e["global_step"] for e in mine], values)
     axes.set(title="Does it learn?", xlabel="updates", ylabel=f"training {what}, moving mean")
     frame(axes, events)
+    if what == "loss":
+        logarithmic(axes)
     if time:
         _seconds(axes, events)
 
@@ -92,6 +97,20 @@ def worker_curve(axes, worker: int, workers: int, x: list, y: np.ndarray) -> Non
     """Draws a curve in the colour of a worker, one of `workers`. Where curves coincide, the wider
     ones below remain visible."""
     _curve(axes, x, y, color=palette.worker(worker), lw=3 - 1.6 * worker / max(1, workers - 1))
+
+
+def logarithmic(axes, unit: str = "") -> None:
+    """Makes the vertical axis logarithmic, unless a curve has a value that is not positive."""
+    values = np.concatenate([np.asarray(line.get_ydata(), float) for line in axes.lines] or [[]])
+    values = values[np.isfinite(values)]
+    if not len(values) or values.min() <= 0:
+        return
+    axes.set_yscale("log")
+    axes.set_ylim(values.min() / 1.15, values.max() * 1.15)
+    decades = np.log10(values.max() / values.min())
+    axes.yaxis.set_major_locator(LogLocator(subs=(1,) if decades > 3 else (1, 2, 5)))
+    axes.yaxis.set_major_formatter(f"{{x:g}}{unit}")
+    axes.yaxis.set_minor_locator(NullLocator())
 
 
 def frame(axes, events: list[list[dict]]) -> None:
@@ -106,15 +125,18 @@ def frame(axes, events: list[list[dict]]) -> None:
 
 
 def tested(axes, events: list[list[dict]], evaluations: list[dict], time: bool = True) -> None:
-    """Draws the test accuracy of the global parameters, or another metric, over updates: the
-    evaluations on as many examples as the first one, since others are not comparable. With
-    `--patience`, a ring is around the best one."""
+    """Draws the test error of the global parameters over updates, in percent on a logarithmic axis,
+    since accuracies near 100% look alike; or another metric than the accuracy. Only evaluations on
+    as many examples as the first one are comparable. With `--patience`, a ring is around the best
+    one."""
     size, best = evaluations[0].get("examples"), evaluations[-1].get("best_step")
     key, name = metric.key(evaluations[0]), metric.name(evaluations[0])
     evaluations = [e for e in evaluations if e.get("examples") == size and key in e]
     x = [e["global_step"] for e in evaluations]
-    percent = key in metric.ACCURACIES
-    y = [(100 if percent else 1) * e[key] for e in evaluations]
+    y, percent = [e[key] for e in evaluations], key in metric.ACCURACIES
+    if percent:  # no error at all is drawn as half an example
+        y = [100 * (1 - each or 0.5 / size) for each in y]
+        name = name.replace("accuracy", "error")
     _curve(axes, x, y, color=palette.INK)
     if best in x:
         at = x.index(best)
@@ -131,8 +153,7 @@ def tested(axes, events: list[list[dict]], evaluations: list[dict], time: bool =
         xlim=(-0.04 * last, 1.04 * last),
     )
     if percent:
-        axes.set_ylim(0, 102)
-        axes.yaxis.set_major_formatter("{x:.0f}%")
+        logarithmic(axes, "%")
     axes.locator_params(axis="x", nbins=5)
     if time:
         _seconds(axes, events)

@@ -30,8 +30,8 @@ def picture(alt: str) -> None:
 
 
 def learning(run: Run, log: bool = False) -> None:
-    """Does it learn? Draws loss and test metric over updates, with the time marked; or with
-    `log`, for a run that learns fast, on a logarithmic axis."""
+    """Does it learn? Draws loss and test error, or another metric, over updates, with the time
+    marked; or with `log`, for a run that learns fast, with updates on a logarithmic axis."""
     _, axes = plt.subplots(1, 2, figsize=(9, 2.8), layout="constrained")
     if log:
         plots.learning(axes[0], run.events, time=False, log=True)
