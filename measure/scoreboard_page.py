@@ -1,0 +1,233 @@
+"""What Scoreboard.md shows of the runs in `scoreboard.jsonl`: its tables, and its pictures.
+
+bash measure/start.sh scoreboard_page    draws the pictures
+"""
+
+import functools
+import math
+import statistics
+import sys
+from collections import defaultdict
+
+import matplotlib.pyplot as plt
+import scoreboard
+from cluster import WIRE
+from scoreboard import ALONE, LINKS, MS, TARGET, WINDOW, WORKERS
+from watch import ROOT
+
+from common.pictures import palette, png
+
+PICTURES = ROOT / "docs"
+PARAMETERS = 40 * 128 + 128 + 128 * 10 + 10
+GROUPS = {
+    "asynchronous": ("HogWild", "Stale-Synchronous-Parallel", "DC-ASGD"),
+    "asynchronous, with windows": ("AGN", "DOWNPOUR-Easy", "DOWNPOUR", "Dynamic-SGD",
+                                   "Async-DiLoCo"),
+    "elastic": ("AEASGD", "AEAMSGD"),
+    "synchronous": ("Synchronous-SGD", "Synchronous-SGD-different-learning-rates", "Sign-SGD"),
+    "synchronous, with windows": ("SAGN", "Local-SGD", "DiLoCo"),
+}  # fmt: skip
+SHORT = {"Synchronous-SGD-different-learning-rates": "Synchronous-SGD, own rates",
+         "Stale-Synchronous-Parallel": "SSP"}  # fmt: skip
+
+
+@functools.cache
+def runs() -> dict[tuple[str, int, int], list[dict]]:
+    """Scheme, workers, link -> the runs, by seed. One process stands under each link."""
+    found = defaultdict(list)
+    for line in sorted(scoreboard.lines(), key=lambda line: line["seed"]):
+        for mbit in LINKS if line["scheme"] == ALONE else [line["mbit"]]:
+            found[line["scheme"], line["workers"], mbit].append(line)
+    return dict(found)
+
+
+def values(setting: tuple[str, int, int], what: int) -> list[float]:
+    """Of each seed, sorted: the seconds (0), updates (1) or megabytes (2) until the target;
+    infinite where it was not reached."""
+    return sorted(run["reached"][what] if run["reached"] else math.inf for run in runs()[setting])
+
+
+def middle(setting: tuple[str, int, int], what: int = 0) -> float:
+    """The median of `values`; infinite without runs."""
+    return statistics.median(values(setting, what)) if setting in runs() else math.inf
+
+
+def alone() -> float:
+    """The median seconds of one process."""
+    return middle((ALONE, 1, max(LINKS)))
+
+
+def group_of(scheme: str) -> str:
+    return next(name for name, schemes in GROUPS.items() if scheme in schemes)
+
+
+def waits(scheme: str) -> bool:
+    return group_of(scheme).startswith("synchronous")
+
+
+def best(workers: int, mbit: int, schemes) -> str:
+    """The scheme with the smallest median time to the target."""
+    return min(schemes, key=lambda scheme: middle((scheme, workers, mbit)))
+
+
+def predicted(batches: float, workers: int, mbit: float, window: int, together: bool) -> float:
+    """Seconds that so many mini-batches take: the formula of Scoreboard.md.
+
+    A mini-batch takes c, the parameters are on the link for s, and a worker computes T mini-batches
+    between a pull and a push. If the link is free, that takes T c + 2 s. Workers that wait for each
+    other all pull at the same moment, so the last one has its parameters after n s: T c + (n + 1) s.
+    And the link carries 2 n s in each cycle, so that is the least it takes.
+    """
+    c, s = MS / 1000, 4 * WIRE * PARAMETERS * 8 / mbit / 1e6
+    cycle = max(window * c + (workers + 1 if together else 2) * s, 2 * workers * s)
+    return batches / (window * workers) * cycle
+
+
+def spread(found: list[float], how: str = ".1f") -> str:
+    """The median, and the range of the seeds."""
+    low, high = found[0], found[-1]
+    if math.isinf(statistics.median(found)):
+        return "not reached"
+    return f"{statistics.median(found):{how}} ({low:{how}} to {high:{how}})"
+
+
+def table(kind: str) -> str:
+    """A Markdown table for the pages: `time MBIT`, `bytes`, `equal`, `formula` or `best`."""
+    what, _, rest = kind.partition(" ")
+    tables = {"time": time_table, "bytes": bytes_table, "equal": equal_table,
+              "formula": formula_table, "best": best_table}  # fmt: skip
+    return tables[what](*map(int, rest.split()))
+
+
+def rows(columns: list[str], lines: list[list[str]]) -> str:
+    made = [columns, ["---"] * len(columns), *lines]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in made)
+
+
+def ordered(mbit: int, what: int = 0, workers: int = max(WORKERS)) -> list[str]:
+    return sorted(scoreboard.FOLDERS, key=lambda scheme: middle((scheme, workers, mbit), what))
+
+
+def time_table(mbit: int) -> str:
+    """Seconds to the target, by workers; the best scheme with eight workers first."""
+    lines = [[ALONE, spread(values((ALONE, 1, mbit), 0)), "", "", ""]]
+    for scheme in ordered(mbit):
+        cells = [spread(values((scheme, n, mbit), 0)) for n in WORKERS]
+        lines.append([f"[{scheme}]({scheme}/README.md)", *cells])
+    return rows([f"{mbit:,} Mbit/s", "1 worker", *(f"{n} workers" for n in WORKERS[1:])], lines)
+
+
+def bytes_table() -> str:
+    """Megabytes until the target, with eight workers."""
+    lines = [[scheme, *(spread(values((scheme, max(WORKERS), mbit), 2)) for mbit in LINKS)]
+             for scheme in ordered(max(LINKS), 2)]  # fmt: skip
+    return rows(["", *(f"{mbit:,} Mbit/s" for mbit in LINKS)], lines)
+
+
+def equal_table(mbit: int) -> str:
+    """The test loss after equal seconds and after equal bytes, with eight workers."""
+    goal, lines = scoreboard.Goal(), []
+    for scheme in [ALONE, *ordered(mbit)]:
+        mine = runs()[scheme, 1 if scheme == ALONE else max(WORKERS), mbit]
+        cells = []
+        for what in ("after_seconds", "after_megabytes"):
+            found = sorted(run[what] for run in mine if run[what] is not None)
+            cells.append(spread(found, ".2f") if found else "")
+        lines.append([scheme, *cells])
+    return rows(["", f"after {goal.seconds:g} s", f"after {goal.megabytes:g} MB"], lines)
+
+
+def formula_table() -> str:
+    """What the formula says beside what was measured, with eight workers."""
+    lines, n = [], max(WORKERS)
+    for scheme, window in (("HogWild", 1), ("AGN", WINDOW), ("AEASGD", WINDOW),
+                           ("Synchronous-SGD", 1), ("Local-SGD", WINDOW)):  # fmt: skip
+        for mbit in LINKS:
+            updates = middle((scheme, n, mbit), 1)
+            batches = updates * window * (n if waits(scheme) else 1)
+            told = predicted(batches, n, mbit, window, waits(scheme))
+            took = middle((scheme, n, mbit))
+            lines.append([scheme, f"{mbit:,}", f"{batches:,.0f}", f"{told:.1f}", f"{took:.1f}",
+                          f"{alone() / took:.1f}"])  # fmt: skip
+    columns = ["", "Mbit/s", "mini-batches, M", "formula, s", "measured, s",
+               "times as fast as one process"]  # fmt: skip
+    return rows(columns, lines)
+
+
+def best_table() -> str:
+    """The best scheme at each setting, of those that wait and of those that do not."""
+    lines = []
+    for mbit in LINKS:
+        for n in WORKERS[1:]:
+            cells = []
+            for together in (False, True):
+                scheme = best(n, mbit, [each for each in scoreboard.FOLDERS
+                                        if waits(each) == together])  # fmt: skip
+                took = middle((scheme, n, mbit))
+                cells.append(f"{scheme}, {took:.1f} s ({alone() / took:.1f} times as fast)")
+            lines.append([f"{mbit:,}", str(n), *cells])
+    return rows(["Mbit/s", "workers", "nobody waits", "all wait for each other"], lines)
+
+
+def main_picture() -> bytes:
+    """Seconds to the target over workers, a panel for each link. The best scheme of each group has
+    its name and the range of its seeds; the others are pale."""
+    colours = dict(zip(GROUPS, map(palette.worker, (0, 1, 3, 2, 4))))
+    with plt.style.context(palette.STYLE):
+        figure, panels = plt.subplots(1, 3, figsize=(10, 4.6), sharey=True, layout="constrained")
+        for axes, mbit in zip(panels, reversed(LINKS)):
+            one = values((ALONE, 1, mbit), 0)
+            axes.axhspan(one[0], one[-1], color=palette.INK, alpha=0.15, lw=0)
+            axes.axhline(alone(), color=palette.INK, ls="--", lw=1.2)
+            axes.plot(WORKERS, [alone() / n for n in WORKERS], ":", color=palette.SECONDS)
+            for name, schemes in GROUPS.items():
+                chosen = best(max(WORKERS), mbit, schemes)
+                for scheme in schemes:
+                    curve(axes, scheme, mbit, colours[name], scheme == chosen)
+            axes.set(
+                xscale="log",
+                yscale="log",
+                title=f"{mbit:,} Mbit/s",
+                xlabel="workers",
+                xticks=WORKERS,
+                xticklabels=list(map(str, WORKERS)),
+            )
+            axes.minorticks_off()
+        ticks = [10, 20, 50, 100, 200]
+        panels[0].set_yticks(ticks, list(map(str, ticks)))
+        panels[0].set(ylabel=f"seconds to a test loss of {TARGET:g}")
+        panels[0].text(8, 1.1 * alone(), "one process", ha="right")
+        panels[0].text(1.1, 0.75 * alone() / 1.1, "n times as fast", color="#5b6470", rotation=-32)
+        return finished(figure)
+
+
+def curve(axes, scheme: str, mbit: int, colour: str, chosen: bool) -> None:
+    there = [n for n in WORKERS if math.isfinite(middle((scheme, n, mbit)))]
+    found = [middle((scheme, n, mbit)) for n in there]
+    if not chosen:
+        axes.plot(there, found, color=colour, lw=0.8, alpha=0.45)
+        return
+    ends = [values((scheme, n, mbit), 0) for n in there]
+    errors = [[at - each[0] for at, each in zip(found, ends)],
+              [each[-1] - at if math.isfinite(each[-1]) else 0
+               for at, each in zip(found, ends)]]  # fmt: skip
+    axes.errorbar(there, found, errors, fmt="o-", ms=4, lw=1.8, capsize=2, color=colour,
+                  label=SHORT.get(scheme, scheme))  # fmt: skip
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, fontsize=8,
+                handlelength=1.2, columnspacing=0.8)  # fmt: skip
+
+
+def finished(figure) -> bytes:
+    data = png.small(png.drawn(figure, png.SHARP * png.REDUCED))
+    plt.close(figure)
+    return data
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        sys.exit(__doc__)
+    (PICTURES / "scoreboard.png").write_bytes(main_picture())
+
+
+if __name__ == "__main__":
+    main()

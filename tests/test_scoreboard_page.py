@@ -1,0 +1,95 @@
+"""The tables and the picture of Scoreboard.md, with made-up runs; and its formula."""
+
+import itertools
+import json
+import math
+
+import pytest
+import schemes
+import scoreboard
+import scoreboard_page as page
+import simulate
+from cluster import Cluster
+from scoreboard import ALONE, LINKS, WINDOW, WORKERS
+
+
+@pytest.fixture
+def made_up(tmp_path, monkeypatch):
+    """Each scheme's time is its number divided by the workers, and grows by 1 s with the seed. The
+    last one never gets there in 2 of 3 runs."""
+    runs = []
+    schemes = [ALONE, *scoreboard.FOLDERS]
+    for scheme, n, mbit, seed in itertools.product(schemes, WORKERS, LINKS, range(3)):
+        if scheme == ALONE and (n, mbit) != (1, 1000):
+            continue
+        number = 99 if scheme == ALONE else 100 + scoreboard.FOLDERS.index(scheme)
+        late = scheme == scoreboard.FOLDERS[-1] and seed
+        runs.append({
+            "scheme": scheme, "workers": n, "mbit": mbit, "seed": seed,
+            "reached": None if late else [number / n + seed, 1000, number / 10],
+            "after_seconds": 1.5, "after_megabytes": None if scheme == ALONE else 1.25,
+        })  # fmt: skip
+    file = tmp_path / "runs.jsonl"
+    file.write_text("".join(json.dumps(run) + "\n" for run in runs))
+    monkeypatch.setattr(scoreboard, "RUNS", file)
+    page.runs.cache_clear()
+    yield
+    page.runs.cache_clear()
+
+
+def test_every_scheme_has_a_group():
+    grouped = [scheme for group in page.GROUPS.values() for scheme in group]
+    assert sorted(grouped) == sorted(scoreboard.FOLDERS)
+    synchronous = {name for name, scheme in schemes.SCHEMES.items() if scheme.worker is
+                   schemes.SCHEMES["Synchronous-SGD"].worker}  # fmt: skip
+    assert {scheme for scheme in grouped if page.waits(scheme)} == synchronous
+
+
+def test_the_tables_say_what_the_runs_say(made_up):
+    first, last = scoreboard.FOLDERS[0], scoreboard.FOLDERS[-1]
+    lines = page.table("time 100").splitlines()
+    assert len(lines) == 3 + len(scoreboard.FOLDERS)
+    assert lines[2].startswith(f"| {ALONE} | 100.0 (99.0 to 101.0) |")
+    assert lines[3].startswith(f"| [{first}]({first}/README.md) | 101.0 (100.0 to 102.0) | 51.0")
+    assert lines[-1].endswith("| not reached |") and last in lines[-1]
+    assert f"| {first} | 10.0 (10.0 to 10.0) |" in page.table("bytes")
+    equal = page.table("equal 10").splitlines()
+    assert equal[0] == "|  | after 20 s | after 5 MB |"
+    assert equal[2] == f"| {ALONE} | 1.50 (1.50 to 1.50) |  |"
+    wait, free = "Synchronous-SGD", scoreboard.FOLDERS[0]
+    took = (100 + scoreboard.FOLDERS.index(wait)) / 4 + 1
+    assert (f"| 10 | 4 | {free}, 26.0 s (3.8 times as fast) | {wait}, {took:.1f} s "
+            f"({100 / took:.1f} times as fast) |") in page.table("best")  # fmt: skip
+    assert page.predicted(1000, 8, 10, 1, True) == pytest.approx(44.8, 0.01)  # 2 s
+    assert "| HogWild | 10 | 1,000 |" in page.table("formula")
+
+
+def test_the_picture_is_drawn(made_up):
+    assert page.main_picture().startswith(b"\x89PNG")
+
+
+class Unwatched(Cluster):
+    """Nobody evaluates, so the link carries only what the scheme needs."""
+
+    def confirm(self, k, told):
+        yield self.wait(told)
+
+
+@pytest.mark.parametrize("mbit", LINKS)
+@pytest.mark.parametrize(
+    ("scheme", "window"),
+    [("HogWild", 1), ("AGN", WINDOW), ("Synchronous-SGD", 1), ("Local-SGD", WINDOW)],
+)
+@pytest.mark.parametrize("workers", [1, 8])
+def test_the_formula_is_what_the_simulation_does(scheme, window, mbit, workers):
+    """With messages that take no time, and no evaluations."""
+    updates = 40 if page.waits(scheme) else 40 * workers
+    flags = scoreboard.flags_of(scheme, workers, mbit, 0.1, seed=0)
+    flags |= {"model": "none", "parameters": page.PARAMETERS, "steps": updates, "latency": 0}
+    for name in ("data", "hidden"):
+        del flags[name]
+    options = simulate.options(**flags)
+    cluster, _ = simulate.simulate(options, make_cluster=Unwatched)
+    batches = updates * window * (workers if page.waits(scheme) else 1)
+    told = page.predicted(batches, workers, mbit, window, page.waits(scheme))
+    assert math.isclose(cluster.env.now, told, rel_tol=0.07), (cluster.env.now, told)
