@@ -74,8 +74,8 @@ def predicted(batches: float, workers: int, mbit: float, window: int, together: 
     """Seconds that so many mini-batches take: the formula of Scoreboard.md.
 
     A mini-batch takes c, the parameters are on the link for s, and a worker computes T mini-batches
-    between a pull and a push. If the link is free, that takes T c + 2 s. Workers that wait for each
-    other all pull at the same moment, so the last one has its parameters after n s: T c + (n + 1) s.
+    between a pull and a push. If the link is free, that takes T c + 2 s. Workers that wait for
+    each other pull at the same moment, so the last one has w after n s: T c + (n + 1) s.
     And the link carries 2 n s in each cycle, so that is the least it takes.
     """
     c, s = MS / 1000, 4 * WIRE * PARAMETERS * 8 / mbit / 1e6
