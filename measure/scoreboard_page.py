@@ -12,6 +12,7 @@ from collections import defaultdict
 import matplotlib.pyplot as plt
 import scoreboard
 from cluster import WIRE
+from kept import read
 from scoreboard import ALONE, LINKS, MS, TARGET, WINDOW, WORKERS
 from watch import ROOT
 
@@ -92,10 +93,14 @@ def spread(found: list[float], how: str = ".1f") -> str:
 
 
 def table(kind: str) -> str:
-    """A Markdown table for the pages: `time MBIT`, `bytes`, `equal`, `formula` or `best`."""
+    """A Markdown table for the pages: `time MBIT`, `bytes`, `equal MBIT`, `formula`, `best`,
+    `tuned`, or `of SCHEME`."""
     what, _, rest = kind.partition(" ")
+    if what == "of":
+        return own_table(rest)
     tables = {"time": time_table, "bytes": bytes_table, "equal": equal_table,
-              "formula": formula_table, "best": best_table}  # fmt: skip
+              "formula": formula_table, "best": best_table,
+              "tuned": tuned_table}  # fmt: skip
     return tables[what](*map(int, rest.split()))
 
 
@@ -167,6 +172,33 @@ def best_table() -> str:
                 cells.append(f"{scheme}, {took:.1f} s ({alone() / took:.1f} times as fast)")
             lines.append([f"{mbit:,}", str(n), *cells])
     return rows(["Mbit/s", "workers", "nobody waits", "all wait for each other"], lines)
+
+
+def own_table(scheme: str) -> str:
+    """The median seconds of one scheme at each setting, beside the best one."""
+    lines = []
+    for mbit in reversed(LINKS):
+        cells = [f"{middle((scheme, n, mbit)):.1f}" for n in WORKERS]
+        order = ordered(mbit)
+        lines.append([f"{mbit:,}", *cells, f"{order.index(scheme) + 1} of {len(order)}",
+                      f"{order[0]}, {middle((order[0], max(WORKERS), mbit)):.1f}"])  # fmt: skip
+    columns = ["Mbit/s", "1 worker", *(f"{n} workers" for n in WORKERS[1:]),
+               "place with 8", "the best one with 8"]  # fmt: skip
+    return rows(columns, lines)
+
+
+def tuned_table() -> str:
+    """How long real runs take, relative to what the simulation says at the rate that it chose."""
+    kept, lines = read(scoreboard.FOUND)["tuned"], []
+    for mbit in reversed(LINKS):
+        for n in WORKERS:
+            ratios = []
+            for scheme in scoreboard.FOLDERS:
+                costs = kept[f"{scheme}, {n} workers, {mbit} Mbit/s"]
+                told = min(cost for _, cost in costs if cost is not None)
+                ratios.append(middle((scheme, n, mbit)) / told)
+            lines.append([f"{mbit:,}", str(n), spread(sorted(ratios), ".2f")])
+    return rows(["Mbit/s", "workers", "real / simulated: the median scheme, and the range"], lines)
 
 
 def main_picture() -> bytes:

@@ -64,6 +64,27 @@ def test_the_tables_say_what_the_runs_say(made_up):
     assert "| HogWild | 10 | 1,000 |" in page.table("formula")
 
 
+def test_the_table_of_one_scheme(made_up):
+    first, second = scoreboard.FOLDERS[:2]
+    lines = page.table(f"of {second}").splitlines()
+    assert lines[0].startswith("| Mbit/s | 1 worker | 2 workers | 4 workers | 8 workers |")
+    assert lines[2] == (f"| 1,000 | 102.0 | 51.5 | 26.2 | 13.6 | 2 of {len(scoreboard.FOLDERS)} "
+                        f"| {first}, 13.5 |")  # fmt: skip
+    assert [line.split(" | ")[0] for line in lines[2:]] == ["| 1,000", "| 100", "| 10"]
+
+
+def test_the_simulation_is_compared_at_the_rate_that_it_chose(made_up, monkeypatch):
+    """It says 50 s at every setting, and 60 s at another rate."""
+    every = itertools.product(scoreboard.FOLDERS, WORKERS, LINKS)
+    costs = [[0.1, 60.0], [0.2, 50.0], [0.4, None]]
+    kept = {"tuned": {f"{scheme}, {n} workers, {mbit} Mbit/s": costs for scheme, n, mbit in every}}
+    monkeypatch.setattr(page, "read", lambda path: kept)
+    monkeypatch.setattr(scoreboard, "FOLDERS", scoreboard.FOLDERS[:3])
+    lines = page.table("tuned").splitlines()
+    assert lines[2].startswith("| 1,000 | 1 | 2.04 (2.02 to 2.06) |")
+    assert len(lines) == 2 + len(LINKS) * len(WORKERS)
+
+
 def test_the_picture_is_drawn(made_up):
     assert page.main_picture().startswith(b"\x89PNG")
 
