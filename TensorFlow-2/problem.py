@@ -5,6 +5,7 @@ other examples, and what `session.training` does there. The network and its init
 import contextlib
 import math
 import os
+import signal
 import sys
 import threading
 import time
@@ -19,6 +20,7 @@ from common.record import faults, trace
 from common.training import checkpoints, evaluation, events
 
 CONNECTS = 60.0  # seconds, many times what it takes
+RETURNS = 120  # seconds until the first step of a worker that was started again; the same
 
 
 def batches(flags, train, worker) -> tf.data.Dataset:
@@ -97,6 +99,7 @@ class Record:
             out, counted: by the clock of the ps, the seconds from pull to push, and when it counted
                 the update.
         """
+        signal.alarm(0)
         number = int(number)
         pulled_at = number if pulled_at is None else int(pulled_at)
         self._events[replica].note(
@@ -164,7 +167,11 @@ class Record:
 
 def start_again_after_a_loss(task) -> None:
     """From now on, an error that reports a lost task restarts this process from the newest
-    checkpoint. It may be raised anywhere, even before the first step."""
+    checkpoint. It may be raised anywhere, even before the first step.
+
+    A worker that was started again, and makes no step in `RETURNS` seconds, ends by SIGALRM, and
+    run.sh starts it once more. If another one is replaced while they find each other, TensorFlow
+    may wait for an hour; meanwhile it runs no Python, not even in another thread."""
     usual = sys.excepthook  # that of common/, which explains a full disk
 
     def hook(kind, error, trace):
@@ -176,6 +183,9 @@ def start_again_after_a_loss(task) -> None:
         _start_again(task)
 
     sys.excepthook = hook
+    again = any(int(os.environ.get(name, 0)) for name in ("STARTED_AGAIN", "TASK_RESTARTS"))
+    if again and task.job == "worker":  # the chief of ParameterServerStrategy has `connecting`
+        signal.alarm(RETURNS)
 
 
 @contextlib.contextmanager

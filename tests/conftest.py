@@ -92,9 +92,9 @@ def last_lines(folder, lines: int = 12) -> str:
     )
 
 
-def kill_and_see_it_back(where, job: str, index: int, workers: int = 2) -> float:
-    """Kills a task and waits until all workers continue after its restart; returns the time of the
-    kill."""
+def kill_and_see_it_back(where, job: str, index: int, workers: int = 2, limit: float = 60) -> float:
+    """Kills a task and waits until all workers continue after its restart, for so many usual
+    seconds; returns the time of the kill."""
     tails = [results.Tail(trace.events_file(where, k)) for k in range(workers)]
     pid, killed = task_pid(where, job, index), time.time()
     os.kill(pid, signal.SIGKILL)
@@ -112,7 +112,7 @@ def kill_and_see_it_back(where, job: str, index: int, workers: int = 2) -> float
 
     assert eventually(running, 30), f"{job} {index} was not restarted"
     restarted = time.time() + seconds(1)  # steps in flight have ended by then
-    assert eventually(back, 60), (
+    assert eventually(back, limit), (
         f"after {job} {index} restarted, only workers {went_on} continued\n{last_lines(where)}"
     )
     return killed

@@ -15,7 +15,15 @@ import sys
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
-from conftest import ROOT, environment, initialise, kill_and_see_it_back, reach, task_pid
+from conftest import (
+    ROOT,
+    copy_example,
+    environment,
+    initialise,
+    kill_and_see_it_back,
+    reach,
+    task_pid,
+)
 from machine import seconds
 from replays import EXACT, distance, flat, replayed, scheme_of
 
@@ -255,6 +263,26 @@ def test_a_chief_that_cannot_connect_starts_again(tmp_path):
     assert "chief 0 lost another task, and --max_restarts allows no more" in process.stderr
 
 
+def test_a_worker_that_waits_too_long_after_a_restart_ends(tmp_path):
+    """The other worker accepts connections, but does not answer. At its first start, a worker waits
+    as long as it takes; after a restart, a step must come."""
+    root = copy_example(HERE, tmp_path / "mine")
+    problem = root / HERE / "problem.py"
+    text = problem.read_text()
+    assert text.count("RETURNS = 120 ") == 1
+    problem.write_text(text.replace("RETURNS = 120 ", "RETURNS = 5 "))
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        (free,) = network.free_ports(1, private=False)
+        hosts = f"127.0.0.1:{other.getsockname()[1]},127.0.0.1:{free}"
+        process = subprocess.run(
+            [sys.executable, root / HERE / "multi_worker_mirrored.py", "--worker_hosts", hosts,
+             "--task_index", "1", "--results", tmp_path / "results"],
+            cwd=tmp_path, env=environment(PYTHONPATH=str(root), TASK_RESTARTS="1"),
+            capture_output=True, text=True, timeout=seconds(120), check=False,
+        )  # fmt: skip
+    assert process.returncode == -signal.SIGALRM, process.stderr
+
+
 @pytest.mark.slow("waits until killed tasks are back")
 def test_multi_worker_mirrored_starts_again_when_a_worker_is_lost(start):
     """Each is killed once. The other notices, starts again too, and both go on from the newest
@@ -266,14 +294,15 @@ def test_multi_worker_mirrored_starts_again_when_a_worker_is_lost(start):
         reach(where, last + 50)
         log = where / "logs" / f"worker-{1 - index}.log"
         before = len(log.read_text())
-        kill_and_see_it_back(where, "worker", index)
+        kill_and_see_it_back(where, "worker", index, limit=240)
         said = log.read_text()[before:]
         assert f"> [worker {1 - index}] lost another task" in said
         assert "is starting again from the newest checkpoint" in said
         last = reach(where, 1)[-1]["global_step"]
     summary = end_of(process, where)
     assert summary["global_step"] == 700
-    assert [task["restarts"] for task in summary["tasks"]] == [1, 1]
+    late = [summary["output"].count(f"worker {k} was killed by SIGALRM") for k in (0, 1)]
+    assert [task["restarts"] for task in summary["tasks"]] == [1 + late[0], 1 + late[1]]
     said = r"^\[worker 0\] continues at update (\d+) of 700$"
     checkpoints = [int(number) for number in re.findall(said, summary["output"], re.M)]
     assert len(checkpoints) >= 2 and min(checkpoints) > 0
