@@ -107,6 +107,14 @@ class Run:
         self._watch = self._losses = None
 
     def __enter__(self):
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _start(self) -> None:
         self._wait(lambda: (self._results / "launches.jsonl").exists())
         self.flags = json.loads((self._results / "launches.jsonl").read_text())["flags"]
         if self.flags["ps"]:
@@ -117,7 +125,6 @@ class Run:
             self._wait(self._events)
             self.began = min(trace.began(mine[0]) for mine in self._events())
         (self._kept / "begun").touch()
-        return self
 
     def __exit__(self, *_):
         if self._watch:

@@ -15,7 +15,8 @@ from cluster import WIRE
 from conftest import ROOT
 from machine import seconds
 from test_link import needs_a_link
-from watch import environment
+from watch import environment, eventually, processes
+from watched_run import Run
 
 
 def costs(best: int, high: int = 99):
@@ -201,3 +202,10 @@ def test_a_quick_scoreboard():
     # 52 kB travel for each update, and the evaluations
     assert 0.06 > float(two[2]) / float(two[1]) > 0.052
     assert (scoreboard.FOUND.read_bytes(), scoreboard.lines()) == kept
+
+
+def test_a_watched_run_that_fails_leaves_nothing(tmp_path):
+    before = len(processes())
+    with pytest.raises(SystemExit, match="must be one of"), Run("HogWild", "--data", "nothing"):
+        pass
+    assert eventually(lambda: len(processes()) == before, 10)
