@@ -264,9 +264,9 @@ def results(points: list[list[float]], goal: Goal = Goal()) -> dict:
     looks = [(at, loss) for at, *_, loss in points]
     curve = [[*point[:3], mean_loss(looks[: n + 1])] for n, point in enumerate(points)]
     reached = None
-    for before, after in itertools.pairwise(curve):
+    for before, after in itertools.pairwise([*curve[:1], *curve]):
         if after[3] <= goal.target:
-            part = (before[3] - goal.target) / (before[3] - after[3])
+            part = (before[3] - goal.target) / (before[3] - after[3]) if before != after else 0
             reached = [round(a + part * (b - a), 3) for a, b in zip(before[:3], after[:3])]
             break
 

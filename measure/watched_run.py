@@ -33,12 +33,12 @@ class Losses:
     """
 
     def __init__(self, folder: Path, flags: dict, examples: int):
-        import tensorflow.compat.v1 as tf  # late: it takes seconds, and runs must not wait
-
-        from common import data, models
+        from common import data, models  # late: it takes seconds, and runs must not wait
 
         own = argparse.Namespace(**flags)
         x, labels = data.load(own, "test")
+        import tensorflow.compat.v1 as tf  # after common, which makes its start quiet
+
         stride = max(1, len(x) // examples)
         self._folder, self._read = folder, tf.train.load_checkpoint
         self._found: dict[int, tuple[int, float]] = {}
@@ -117,14 +117,17 @@ class Run:
     def _start(self) -> None:
         self._wait(lambda: (self._results / "launches.jsonl").exists())
         self.flags = json.loads((self._results / "launches.jsonl").read_text())["flags"]
+        begun = self._kept / "begun"
+        if not self._together:
+            begun.touch()
         if self.flags["ps"]:
             self._look_at(self._run.pid)
         if self._together:
             self.began = self._start_together()
+            begun.touch()
         else:
             self._wait(self._events)
             self.began = min(trace.began(mine[0]) for mine in self._events())
-        (self._kept / "begun").touch()
 
     def __exit__(self, *_):
         if self._watch:

@@ -92,6 +92,11 @@ def test_the_target_is_reached_between_two_looks():
     assert found["curve"] == [[at, 20 * at, 2 * at, loss] for at, _, _, loss in points]
 
 
+def test_the_first_look_may_already_be_low_enough():
+    assert scoreboard.results([look(2, 1.0), look(3, 0.9)])["reached"] == [2, 40, 4]
+    assert scoreboard.results([look(2, 1.0)])["reached"] == [2, 40, 4]
+
+
 def test_one_low_loss_is_not_enough():
     points = [look(at, 1.5) for at in np.arange(90, 100, 0.5)]
     points[-1][3] = 1.0

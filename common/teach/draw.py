@@ -44,8 +44,9 @@ def learning(run: Run, log: bool = False) -> None:
             axis.xaxis.set_major_formatter("{x:,.0f}")
         axes[1].lines[0].set(marker="o", markersize=3)  # few points fill the first decade
     final = run.summary
+    drawn = metric.name(final).replace("accuracy", "error")
     picture(
-        f"Training loss and {metric.name(final)} over {final['global_step']:,} updates. "
+        f"Training loss and {drawn} over {final['global_step']:,} updates. "
         f"The {metric.name(final).removeprefix('test ')} ends at {metric.value(final, 1)}."
     )
 
