@@ -133,7 +133,8 @@ def flags_of(scheme: str, workers: int, mbit: float, rate: float, seed: int) -> 
 
 
 def search(begin: int, cost) -> dict[int, float]:
-    """Tries rates, by their index in `RATES`, until the best has one on both sides.
+    """Tries rates, by their index in `RATES`, until the best has one on both sides; if several are
+    equally good, each of them.
 
     Args:
         begin: where the search begins.
@@ -152,8 +153,8 @@ def search(begin: int, cost) -> dict[int, float]:
         if all(map(math.isinf, found.values())):  # too high: a low rate learns in the end
             wanted = [min(found) - 1]
             continue
-        best = min(found, key=found.__getitem__)
-        wanted = [k for k in (best - 1, best + 1) if k not in found]
+        best = [k for k in found if found[k] == min(found.values())]
+        wanted = sorted({k + by for k in best for by in (-1, 1)} - set(found))
     return found
 
 

@@ -31,6 +31,11 @@ def test_the_search_ends_with_the_best_rate_inside(begin):
     assert {7, 8, 9} <= found.keys() and min(found) < 8 < max(found)
 
 
+def test_equally_good_rates_all_have_others_on_both_sides():
+    found = scoreboard.search(12, lambda k: max(10, abs(k - 11.5) + 9))  # 10 at 11 and 12
+    assert {10, 11, 12, 13} <= found.keys() and found[11] == found[12] == min(found.values())
+
+
 def test_a_rate_at_which_nothing_is_learned_leads_to_a_lower_one():
     found = scoreboard.search(12, costs(6, high=7))
     assert min(found, key=found.get) == 6 and found[7] == math.inf and 5 in found
@@ -214,3 +219,12 @@ def test_a_watched_run_that_fails_leaves_nothing(tmp_path):
     with pytest.raises(SystemExit, match="must be one of"), Run("HogWild", "--data", "nothing"):
         pass
     assert eventually(lambda: len(processes()) == before, 10)
+
+
+def test_every_stored_rate_is_the_best_of_a_grid_with_others_on_both_sides():
+    tuned = scoreboard.read(scoreboard.FOUND)["tuned"]
+    for scheme, workers, mbit in scoreboard.settings(scoreboard.FOLDERS):
+        rates, costs = zip(*tuned[f"{scheme}, {workers} workers, {mbit} Mbit/s"])
+        np.testing.assert_allclose(np.diff(np.log2(rates)), 1)
+        best = scoreboard.best_rate({"tuned": tuned}, scheme, workers, mbit)
+        assert rates[0] < best < rates[-1] and costs[rates.index(best)] < scoreboard.LONGEST
