@@ -163,6 +163,14 @@ def test_errors_are_told_apart_however_small_they_are(axes):
     assert {"0.1%", "1%", "10%"} <= {text.get_text() for text in axes.get_yticklabels()}
 
 
+def test_no_error_on_an_unknown_number_of_examples_is_drawn(axes):
+    """TensorFlow-2's evaluations do not say on how many."""
+    plots.tested(
+        axes, EVENTS, [{"global_step": k, "test_accuracy": 1.0} for k in (0, 1)], time=False
+    )
+    assert axes.lines[0].get_ydata().tolist() == [0.05, 0.05]
+
+
 def test_a_loss_is_logarithmic_but_no_return(axes):
     plots.learning(axes, EVENTS)
     assert axes.get_yscale() == "log" and axes.get_ylim()[0] > 0

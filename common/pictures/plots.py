@@ -135,7 +135,7 @@ def tested(axes, events: list[list[dict]], evaluations: list[dict], time: bool =
     x = [e["global_step"] for e in evaluations]
     y, percent = [e[key] for e in evaluations], key in metric.ACCURACIES
     if percent:  # no error at all is drawn as half an example
-        y = [100 * (1 - each or 0.5 / size) for each in y]
+        y = [100 * (1 - each or 0.5 / (size or 1000)) for each in y]
         name = name.replace("accuracy", "error")
     _curve(axes, x, y, color=palette.INK)
     if best in x:
