@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sys
 import time
 import uuid
@@ -36,6 +37,14 @@ def processes(mark: str = MARK) -> dict[int, str]:
         except OSError:  # gone, or not readable
             continue
     return found
+
+
+def task_pid(where: Path, job: str, index: int) -> int:
+    """The process of one task of the run that writes its results to `where`."""
+    results = rf"--results {re.escape(str(where))} "
+    pattern = re.compile(rf"\w+\.py .*{results}.*--job_name {job} --task_index {index}\b")
+    (pid,) = [pid for pid, command in processes().items() if pattern.search(command)]
+    return pid
 
 
 def listening() -> dict[str, int]:

@@ -5,7 +5,6 @@ import contextlib
 import json
 import math
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -155,7 +154,7 @@ class Run:
             for k in set(range(self.flags["workers"])) - set(stopped):
                 file = Path(trace.events_file(self._results, k))
                 if file.exists() and file.stat().st_size:
-                    stopped[k] = self._process_of(k)
+                    stopped[k] = watch.task_pid(self._results, "worker", k)
                     os.kill(stopped[k], signal.SIGSTOP)
             return len(stopped) == self.flags["workers"] and self._is_watched()
 
@@ -170,13 +169,6 @@ class Run:
     def _is_watched(self) -> bool:
         """Whether `snapshots.py` is ready, where there is a ps."""
         return not self.flags["ps"] or Path(self._where.name, "snapshots").stat().st_size > 0
-
-    def _process_of(self, worker: int) -> int:
-        words = f"--results {self._results} "
-        end = re.compile(rf"--job_name worker --task_index {worker}\b")
-        (pid,) = [pid for pid, command in watch.processes().items()
-                  if words in command and end.search(command)]  # fmt: skip
-        return pid
 
     def _look_at(self, pid: int) -> None:
         """Starts `snapshots.py` in the network of the launcher's tasks."""

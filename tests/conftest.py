@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import random
-import re
 import shutil
 import signal
 import subprocess
@@ -18,7 +17,7 @@ import machine
 import numpy as np
 import pytest
 from machine import seconds
-from watch import ROOT, environment, eventually, held, listening, processes
+from watch import ROOT, environment, eventually, held, listening, processes, task_pid
 
 from common.record import results, trace
 
@@ -52,14 +51,6 @@ class Finished:
     def events(self, worker: int = 0) -> list[dict]:
         lines = (self.results / f"events-worker-{worker}.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines]
-
-
-def task_pid(where, job: str, index: int) -> int:
-    """The process of one task of the run that writes its results to `where`."""
-    results = rf"--results {re.escape(str(where))} "
-    pattern = re.compile(rf"\w+\.py .*{results}.*--job_name {job} --task_index {index}\b")
-    (pid,) = [pid for pid, command in processes().items() if pattern.search(command)]
-    return pid
 
 
 def reach(folder, step: int, worker: int = 0) -> list[dict]:
