@@ -52,10 +52,8 @@ def steady(events: list[list[dict]]) -> list[list[dict]]:
     is short; and without what was done before the last worker began. All, if they all belong to
     the start."""
     begins = [began(mine[0]) for mine in events if mine]
-    first, end = (
-        min(begins, default=0),
-        max((mine[-1]["time"] for mine in events if mine), default=0),
-    )
+    first = min(begins, default=0)
+    end = max((mine[-1]["time"] for mine in events if mine), default=0)
     start = first + min(1.0, (end - first) / 5)
     for since in (max([start, *begins]), start):
         found = [[e for e in mine if began(e) >= since] for mine in events]
