@@ -29,7 +29,7 @@ def limit(mbit: float) -> None:
         OSError: if the kernel has no token bucket filter.
     """
     rate = min(max(125, round(mbit * 1e6 / 8)), _MOST)  # bytes per second
-    burst = max(2 * MTU, rate // 200)  # after a pause, 5 ms of traffic passes at once
+    burst = max(2 * MTU, rate // 5000)  # after a pause, 0.2 ms of traffic passes at once
     queue = min(max(20 * MTU, int(0.4 * rate)) + burst, _MOST)
     with _kernel("the loopback's MTU") as kernel:
         kernel.link("set", index=socket.if_nametoindex("lo"), mtu=MTU)
