@@ -8,9 +8,9 @@ import random
 
 import simpy
 
-# A full packet carries 1,448 bytes in 1,514 (as the kernel counts them), and every second packet is
-# acknowledged with 66.
-WIRE = (1514 + 33) / 1448
+# A full packet carries 1,448 bytes in 1,514 (as the kernel counts them), and three of four packets
+# are acknowledged with 66. The calls around a transfer have so many bytes, whatever its size.
+WIRE, CALL = (1514 + 3 / 4 * 66) / 1448, 1250
 # How long a small message waits on a busy link: on average 3/4 of what is left of the transfer that
 # is on its way, and at most 30 kB of each that waits, since the packets of all connections mix.
 # Both were fitted to the staleness of the real runs over 100 Mbit/s in measure/linked.json.
@@ -135,18 +135,21 @@ class Cluster:
                 arrived.succeed()
 
         for link in links:
-            link.send(self.transfer_bytes / len(links), passed)
+            link.send(self.transfer_bytes / len(links) + CALL, passed)
         if parts:  # 0 without a limit: then all have passed already
             yield arrived
         yield self.wait(max(0.0, own_link_free - self.env.now) + self.flags.latency)
 
-    def computing(self, k: int):
-        """Worker k computes T mini-batches, with gamma-distributed times. Returns an event."""
+    def computing(self, k: int, begun: float | None = None):
+        """Worker k computes T mini-batches, with gamma-distributed times. If the first one began at
+        `begun`, only its rest is left. Returns an event."""
         seconds, spread = self.window * self.flags.compute, self.flags.spread
         if spread and seconds:
             shape = self.window / spread**2
             seconds = self.rng.gammavariate(shape, seconds / shape)
         seconds += self.window * (self.flags.delay or {}).get(k, 0.0)
+        if begun is not None:
+            seconds -= min(self.env.now - begun, seconds / self.window)
         self.computed[k] = self.env.now + seconds
         return self.wait(seconds)
 

@@ -14,10 +14,12 @@ def asynchronous(cluster, k):
 
 
 def elastic(cluster, k):
-    """The same, but the push depends only on w and w~, so it does not wait for the local steps."""
+    """The same, but the first gradient does not depend on the pull, nor the push on the local
+    steps: it depends only on w and w~. So neither waits for the other."""
     while True:
+        begun = cluster.env.now
         center, pulled_at = yield from cluster.pull(k)
-        local_steps = cluster.computing(k)  # their time begins now
+        local_steps = cluster.computing(k, begun)
         e = cluster.scheme.contribution(k, center)
         yield from cluster.push(k, e, center, pulled_at)
         yield local_steps

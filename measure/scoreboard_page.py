@@ -11,7 +11,7 @@ from collections import defaultdict
 
 import matplotlib.pyplot as plt
 import scoreboard
-from cluster import WIRE
+from cluster import CALL, WIRE
 from kept import read
 from scoreboard import ALONE, LINKS, MS, TARGET, WINDOW, WORKERS
 from watch import ROOT
@@ -71,16 +71,18 @@ def best(workers: int, mbit: int, schemes) -> str:
     return min(schemes, key=lambda scheme: middle((scheme, workers, mbit)))
 
 
-def predicted(batches: float, workers: int, mbit: float, window: int, together: bool) -> float:
+def predicted(scheme: str, batches: float, workers: int, mbit: float, window: int) -> float:
     """Seconds that so many mini-batches take: the formula of Scoreboard.md.
 
     A mini-batch takes c, the parameters are on the link for s, and a worker computes T mini-batches
-    between a pull and a push. If the link is free, that takes T c + 2 s. Workers that wait for
-    each other pull at the same moment, so the last one has w after n s: T c + (n + 1) s.
-    And the link carries 2 n s in each cycle, so that is the least it takes.
+    between a pull and a push. If the link is free, that takes T c + m s, where m is what it waits
+    for: 2 transfers; none in an elastic scheme, which computes meanwhile. Workers that wait for
+    each other pull at the same moment, so the last one has w after n s: m = n + 1. And the link
+    carries 2 n s in each cycle, so that is the least it takes.
     """
-    c, s = MS / 1000, 4 * WIRE * PARAMETERS * 8 / mbit / 1e6
-    cycle = max(window * c + (workers + 1 if together else 2) * s, 2 * workers * s)
+    c, s = MS / 1000, (4 * WIRE * PARAMETERS + CALL) * 8 / mbit / 1e6
+    m = workers + 1 if waits(scheme) else 0 if group_of(scheme) == "elastic" else 2
+    cycle = max(window * c + m * s, 2 * workers * s)
     return batches / (window * workers) * cycle
 
 
@@ -150,7 +152,7 @@ def formula_table() -> str:
         for mbit in LINKS:
             updates = middle((scheme, n, mbit), 1)
             batches = updates * window * (n if waits(scheme) else 1)
-            told = predicted(batches, n, mbit, window, waits(scheme))
+            told = predicted(scheme, batches, n, mbit, window)
             took = middle((scheme, n, mbit))
             lines.append([scheme, f"{mbit:,}", f"{batches:,.0f}", f"{told:.1f}", f"{took:.1f}",
                           f"{alone() / took:.1f}"])  # fmt: skip

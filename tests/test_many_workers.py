@@ -160,6 +160,18 @@ def test_a_straggler_delays_synchronous_workers_only():
     assert free.steps[3] == pytest.approx(free.steps[0] / 4, abs=1)
 
 
+@pytest.mark.parametrize(("transfer", "cycle"), [(0.05, 1.0), (0.3, 1.2), (0.6, 1.5)])
+def test_an_elastic_workers_first_gradient_does_not_wait_for_the_pull(transfer, cycle):
+    """Ten mini-batches of 0.1 s. As in real runs of AEASGD over a slow link, where a worker was
+    found to compute nine of ten after the pull."""
+    from cluster import CALL, WIRE
+
+    mbit = (4 * WIRE * 10_000 + CALL) * 8e-6 / transfer
+    _, journal = simulated(scheme="AEASGD", workers=1, compute=0.1, spread=0, latency=0, steps=101,
+                           window=10, model="none", parameters=10_000, link_mbit=mbit)  # fmt: skip
+    assert journal.time == pytest.approx(100 * cycle + 2 * transfer)
+
+
 def test_an_elastic_push_does_not_wait_for_the_local_steps():
     """So its staleness counts only what comes during the two transfers."""
     flags = {"workers": 10, "window": 10, "steps": 500, "spread": 0.3}

@@ -11,7 +11,7 @@ import pytest
 import schemes
 import scoreboard
 import simulate
-from cluster import WIRE
+from cluster import CALL, WIRE
 from conftest import ROOT
 from machine import seconds
 from test_link import needs_a_link
@@ -64,7 +64,7 @@ def test_looking_costs_the_link_nothing_and_ends_at_the_target():
     times = [at for at, _ in cluster.losses if at > 10]
     assert max(b / a for a, b in itertools.pairwise(times)) < 1.03
     # Each update has a pull and a push, and the two workers' last steps are under way.
-    each = 4 * WIRE * (40 * 128 + 128 + 128 * 10 + 10)
+    each = 4 * WIRE * (40 * 128 + 128 + 128 * 10 + 10) + CALL
     (link,) = cluster.down
     assert 0 <= link.total_bytes / each - 2 * cluster.updates <= 4
 
