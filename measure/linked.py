@@ -2,11 +2,13 @@
 
     bash measure/start.sh linked speed     examples/s and staleness, 1 to 8 workers: 10 minutes
     bash measure/start.sh linked target    time to a test accuracy, every scheme: 20 minutes
-    bash measure/start.sh linked cluster   8 workers with --compute_ms over three links: 15 minutes
+    bash measure/start.sh linked cluster   8 workers with --compute_ms over three links: 20 minutes
+    bash measure/start.sh linked again     the same runs, simulated again
 
 Needs a machine that allows private networks. The results go to `linked.json`, which READMEs quote.
 """
 
+import functools
 import itertools
 import json
 import statistics
@@ -14,6 +16,8 @@ import sys
 
 import example_runs
 import simulate  # of Many-Workers
+import watched_run
+from cluster import Cluster
 from watch import ROOT
 
 FOUND = ROOT / "measure" / "linked.json"
@@ -23,9 +27,10 @@ WORK = ("--data", "synthetic", "--hidden", "128", "--batch_size", "64", "--learn
 SPEED = [("HogWild", 1, 150), ("AGN", 10, 100), ("AGN", 50, 60), ("Synchronous-SGD", 1, 100),
          ("AEASGD", 10, 100)]  # fmt: skip
 WORKERS = (1, 2, 4, 8)
-# Scheme, window, and updates over each link.
-CLUSTER = [("HogWild", 1, (100, 800, 2000)), ("AGN", 10, (80, 200, 200)),
-           ("AEASGD", 10, (80, 200, 200)), ("Synchronous-SGD", 1, (12, 100, 300))]  # fmt: skip
+# Scheme, window, and updates over each link; the network and the batches are the scoreboard's.
+CLUSTER = [("HogWild", 1, (1000, 3000, 3000)), ("AGN", 10, (500, 500, 500)),
+           ("AEASGD", 10, (500, 500, 500)), ("Synchronous-SGD", 1, (80, 300, 400))]  # fmt: skip
+SMALL = ("--data", "mnist1d", "--hidden", "128", "--batch_size", "8", "--learning_rate", "0.05")
 LINKS = (10, 100, 1000)  # Mbit/s
 MS, LATE = 50, "7:0.1"  # of each mini-batch; worker 7 takes three times as long
 MOST = 3000  # updates
@@ -36,9 +41,9 @@ TARGET = ("HogWild", "DC-ASGD", "AGN", "DOWNPOUR-Easy", "DOWNPOUR", "Dynamic-SGD
           "Local-SGD")  # fmt: skip
 
 
-def run(example: str, *flags, mbit: float = MBIT) -> tuple[dict, list[list[dict]]]:
+def run(example: str, *flags) -> tuple[dict, list[list[dict]]]:
     """Runs an example over the slow link; returns its summary and the events of its workers."""
-    finished = example_runs.run(example, "--link_mbit", mbit, *flags)
+    finished = example_runs.run(example, "--link_mbit", MBIT, *flags)
     return finished.summary, finished.events
 
 
@@ -50,7 +55,8 @@ def speed() -> list[dict]:
             steps = max(30, steps // (n if n > 2 else 1))  # as long with many workers
             flags = ["--workers", n, "--steps", steps, *(["--window", window] * (window > 1))]
             real, events = run(scheme, *WORK, *flags)
-            compute = statistics.median(e["compute"] for mine in events for e in mine) / window
+            took = [mini_batch(e, scheme, window) for mine in events for e in mine]
+            compute = statistics.median(took)
             words = [*WORK, *map(str, flags), "--scheme", scheme, "--link_mbit", str(MBIT)]
             options = simulate.parsed([*words, "--compute", str(compute)])
             cluster, journal = simulate.simulate(options)
@@ -66,34 +72,84 @@ def speed() -> list[dict]:
 
 
 def cluster() -> list[dict]:
-    """Eight workers that sleep while they would compute, without and with a straggler."""
+    """Eight workers that sleep while they would compute, without and with a straggler. They start
+    together: in a short run, those that come later would be less stale."""
     rows = []
     for scheme, window, counts in CLUSTER:
         for (mbit, steps), late in itertools.product(zip(LINKS, counts), ([], ["--delay", LATE])):
-            flags = [
-                "--workers",
-                8,
-                "--steps",
-                steps,
-                *(["--window", window] * (window > 1)),
-                *late,
-            ]
-            real, events = run(scheme, *WORK, "--compute_ms", MS, *flags, mbit=mbit)
+            own = ["--window", str(window)] * (window > 1)
+            flags = [*SMALL, "--workers", "8", "--steps", str(steps), *own, *late]
+            more = "--link_mbit", mbit, "--compute_ms", MS
+            with watched_run.Run(scheme, *flags, *more, every=1, share=1, together=True) as run:
+                run.wait_for_end()
+                real = run.events()
             # Worker 7 may be late.
-            took = [event["compute"] / window for mine in events[:7] for event in mine]
-            compute = statistics.median(took)
-            words = [*WORK, *map(str, flags), "--scheme", scheme, "--link_mbit", str(mbit),
-                     "--compute", str(compute), "--spread", "0.01"]  # fmt: skip
-            simulated, journal = simulate.simulate(simulate.parsed(words))
-            guess = journal.summary(simulated)
-            rows.append({
-                "scheme": scheme, "window": window, "mbit": mbit, "late": bool(late),
-                "compute": compute, "link_use": real["link_use"],
-                "real": [real["examples_per_second"], real["staleness"]["mean"]],
-                "simulated": [guess["examples_per_second"], guess["staleness"]["mean"]],
-            })  # fmt: skip
+            took = [mini_batch(event, scheme, window) for mine in real[:7] for event in mine]
+            row = {"scheme": scheme, "window": window, "mbit": mbit, "late": bool(late),
+                   "flags": flags, "compute": statistics.median(took),
+                   "starts": [mine[1]["time"] - real[0][1]["time"] for mine in real],
+                   "real": speed_and_staleness(real)}  # fmt: skip
+            rows.append(row | {"simulated": like(row)})
             print(json.dumps(rows[-1]), flush=True)
     return rows
+
+
+def mini_batch(event: dict, scheme: str, window: int) -> float:
+    """Seconds for each mini-batch of a step. In an elastic scheme, the first one begins with the
+    pull: what is counted as computing begins when that has arrived."""
+    after = event["compute"]
+    if simulate.SCHEMES[scheme].worker != "elastic":
+        return after / window
+    return (after + min(event["pull"], after / max(1, window - 1))) / window
+
+
+def like(row: dict) -> tuple[float, float]:
+    """The simulation of a real run of `cluster`. Its workers begin when the real ones did: whether
+    two use the link at the same moment depends on that."""
+    words = ["--scheme", row["scheme"], "--link_mbit", str(row["mbit"]), "--spread", "0.01",
+             "--compute", str(row["compute"]), *row["flags"]]  # fmt: skip
+    written = Written()
+    make = functools.partial(Started, starts=row["starts"])
+    simulate.simulate(simulate.parsed(words), make_cluster=make, report=written)
+    return speed_and_staleness(written.events)
+
+
+class Started(Cluster):
+    """Worker k begins at `starts[k]`; the first of them at once."""
+
+    def __init__(self, *args, starts: list[float]):
+        super().__init__(*args)
+        self.starts = starts
+
+    def run(self, worker) -> None:
+        def process(cluster, k):
+            yield cluster.wait(self.starts[k] - min(self.starts))
+            yield from worker(cluster, k)
+
+        super().run(process)
+
+
+class Written:
+    """Keeps the events of a simulated run."""
+
+    def __init__(self):
+        self.events = [[] for _ in range(8)]
+
+    def write(self, name: str, line: dict) -> None:
+        if name.startswith("events-worker-"):
+            self.events[int(name.rpartition("-")[2])].append(line)
+
+    def show(self, *_) -> None:
+        pass
+
+
+def speed_and_staleness(events: list[list[dict]]) -> tuple[float, float]:
+    """Examples per second and mean staleness, without the first fifth of the events."""
+    every = sorted((event for mine in events for event in mine), key=lambda event: event["time"])
+    start, *rest = every[len(every) // 5 :]
+    took = rest[-1]["time"] - start["time"]
+    stale = statistics.mean(event["staleness"] for event in rest)
+    return sum(event["examples"] for event in rest) / took, stale
 
 
 def target() -> list[dict]:
@@ -163,10 +219,14 @@ def table(kind: str) -> str:
 
 def main() -> None:
     kinds = {"speed": speed, "target": target, "cluster": cluster}
-    if len(sys.argv) != 2 or sys.argv[1] not in kinds:
+    if len(sys.argv) != 2 or sys.argv[1] not in [*kinds, "again"]:
         sys.exit(__doc__)
     found = json.loads(FOUND.read_text()) if FOUND.exists() else {}
-    found[sys.argv[1]] = kinds[sys.argv[1]]()
+    if sys.argv[1] == "again":
+        for row in found["cluster"]:
+            row["simulated"] = like(row)
+    else:
+        found[sys.argv[1]] = kinds[sys.argv[1]]()
     FOUND.write_text(json.dumps(found, indent=1) + "\n")
 
 

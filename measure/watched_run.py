@@ -125,8 +125,8 @@ class Run:
             self.began = self._start_together()
             begun.touch()
         else:
-            self._wait(self._events)
-            self.began = min(trace.began(mine[0]) for mine in self._events())
+            self._wait(self.events)
+            self.began = min(trace.began(mine[0]) for mine in self.events())
 
     def __exit__(self, *_):
         if self._watch:
@@ -144,8 +144,11 @@ class Run:
         while not ready():
             time.sleep(pause)  # only to look again
             if self._run.poll() is not None:
-                self._screen.seek(0)
-                sys.exit(f"{' '.join(self._command)} failed:\n{self._screen.read()}")
+                self._fail()
+
+    def _fail(self) -> None:
+        self._screen.seek(0)
+        sys.exit(f"{' '.join(self._command)} failed:\n{self._screen.read()}")
 
     def _start_together(self) -> float:
         stopped: dict[int, int] = {}  # worker -> its process
@@ -160,7 +163,7 @@ class Run:
 
         try:
             self._wait(all_stopped, 0.01)
-            took = [mine[-1]["time"] - trace.began(mine[0]) for mine in self._events()]
+            took = [mine[-1]["time"] - trace.began(mine[0]) for mine in self.events()]
         finally:
             for pid in stopped.values():
                 os.kill(pid, signal.SIGCONT)
@@ -179,7 +182,8 @@ class Run:
                 stdout=lines,
             )
 
-    def _events(self) -> list:
+    def events(self) -> list[list[dict]]:
+        """Of each worker that has made a step."""
         launch = json.loads((self._results / "launches.jsonl").read_text().splitlines()[0])
         events = trace.read_events(self._results, launch["flags"]["workers"])
         return [mine for mine in events if mine]
@@ -205,7 +209,7 @@ class Run:
 
     def step(self) -> list[float]:
         """Of each worker: the median seconds between the starts of two of its steps."""
-        starts = [[trace.began(each) for each in mine] for mine in trace.steady(self._events())]
+        starts = [[trace.began(each) for each in mine] for mine in trace.steady(self.events())]
         return [round(float(np.median(np.diff(mine))), 4) for mine in starts if len(mine) > 1]
 
     def loss(self, k: int) -> tuple[int, float]:
@@ -221,6 +225,15 @@ class Run:
 
     def over(self) -> bool:
         return self._run.poll() is not None
+
+    def wait_for_end(self) -> None:
+        """Waits until the run ends by itself.
+
+        Raises:
+            SystemExit: if its exit code is not 0.
+        """
+        if self._run.wait():
+            self._fail()
 
     def diverged(self) -> bool:
         return self._run.poll() == 2
