@@ -28,7 +28,7 @@ class Recorded(Cluster):
     def travel(self, links):
         yield self.wait(0)
 
-    def computing(self, k):
+    def computing(self, k, begun=None):
         return self.wait(0)
 
     def serve(self, k):

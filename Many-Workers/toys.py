@@ -15,7 +15,7 @@ class InTurn(Cluster):
         n = self.flags.workers
         self.late = [k / n * self.flags.compute for k in range(n)]
 
-    def computing(self, k):
+    def computing(self, k, begun=None):
         seconds, self.late[k] = self.flags.compute + self.late[k], 0.0
         self.computed[k] = self.env.now + seconds
         return self.wait(seconds)

@@ -93,9 +93,24 @@ def test_backup_workers_are_a_quorum(trained, outer):
 def test_a_dropped_round_stays_in_the_moments(trained):
     """Three equal workers, one of them spare: now this one is late, now that."""
     equal = ",".join(f"{k}:{seconds(0.005)}" for k in range(3))
-    finished = trained("--workers", 3, "--backup_workers", 1, "--delay", equal, steps=30)
-    took = rounds(finished)
-    assert all(len(those) == 2 for those in took)
+
+    def shows(finished) -> bool:
+        """Whether a worker was dropped early, and contributed later. It is chance who is late."""
+        took = rounds(finished)
+        for k in range(3):
+            dropped = [e["pulled_at"] for e in finished.events(k) if k not in took[e["pulled_at"]]]
+            early = [number for number in dropped if number < 10]
+            if early and any(k in those for those in took[early[0] + 1 : 20]):
+                return True
+        return False
+
+    for _ in range(6):
+        finished = trained("--workers", 3, "--backup_workers", 1, "--delay", equal, steps=30)
+        took = rounds(finished)
+        assert all(len(those) == 2 for those in took)
+        if shows(finished):
+            break
+    assert shows(finished), "the same worker was late in six runs"
 
     def end(keeps: bool) -> np.ndarray:
         """The replay, with the windows that were dropped or without them."""
