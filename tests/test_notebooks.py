@@ -88,16 +88,7 @@ SHORTER = {
     "Replication": {"steps": 100, "most": 3},
     "Write-a-Scheme": {"workers": 2},
     "Many-Workers": {"linked": 40, "pushes": 1500, "examples": 32_000, "seeds": 1},
-    "Published-Results": {
-        "examples": 60_000,
-        "windows": [5, 20],
-        "rates": [0.01, 0.2],
-        "crowds": [4, 16, 40],
-        "wide": [0.05, 0.4, 1],
-        "grid": [0.02, 0.4],
-        "seeds": 1,
-        "updates": 8000,
-    },
+    "Published-Results": {"seeds": 1, "updates": 8000},
     "From-2-to-10000-Workers": {"most": 300},
 }
 PARTS = (r"\*\*What you will learn\*\*", r"\*\*Time needed:\*\* \d+ minutes",
