@@ -209,8 +209,8 @@ def test_a_quick_scoreboard():
     assert lines[0].startswith("HogWild, 2 workers, 1000 Mbit/s")
     assert lines[1].startswith("One process, 1 workers")
     assert float(one[2]) == 0 and 0.05 * float(one[1]) <= float(one[0])
-    # 52 kB travel for each update, and the evaluations
-    assert 0.06 > float(two[2]) / float(two[1]) > 0.052
+    # 59 kB travel for each update, headers and calls included, and the evaluations
+    assert 0.068 > float(two[2]) / float(two[1]) > 0.055
     assert (scoreboard.FOUND.read_bytes(), scoreboard.lines()) == kept
 
 
