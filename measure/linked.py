@@ -82,16 +82,22 @@ def cluster() -> list[dict]:
             more = "--link_mbit", mbit, "--compute_ms", MS
             with watched_run.Run(scheme, *flags, *more, every=1, share=1, together=True) as run:
                 run.wait_for_end()
-                real = run.events()
-            # Worker 7 may be late.
-            took = [mini_batch(event, scheme, window) for mine in real[:7] for event in mine]
+                found = measured(run.events(), scheme, window)
             row = {"scheme": scheme, "window": window, "mbit": mbit, "late": bool(late),
-                   "flags": flags, "compute": statistics.median(took),
-                   "starts": [mine[1]["time"] - real[0][1]["time"] for mine in real],
-                   "real": speed_and_staleness(real)}  # fmt: skip
+                   "flags": flags, **found}  # fmt: skip
             rows.append(row | {"simulated": like(row)})
             print(json.dumps(rows[-1]), flush=True)
     return rows
+
+
+def measured(events: list[list[dict]], scheme: str, window: int) -> dict:
+    """What a simulation of the run needs, and what it should find: the median seconds of a
+    mini-batch, when the workers began, speed and staleness. No half of the workers may be late."""
+    took = [mini_batch(event, scheme, window) for mine in events for event in mine]
+    return {"compute": round(statistics.median(took), 5),
+            "starts": [round(mine[:2][-1]["time"] - events[0][:2][-1]["time"], 4)
+                       for mine in events],
+            "real": [round(value, 4) for value in speed_and_staleness(events)]}  # fmt: skip
 
 
 def mini_batch(event: dict, scheme: str, window: int) -> float:
@@ -104,14 +110,19 @@ def mini_batch(event: dict, scheme: str, window: int) -> float:
 
 
 def like(row: dict) -> tuple[float, float]:
-    """The simulation of a real run of `cluster`. Its workers begin when the real ones did: whether
-    two use the link at the same moment depends on that."""
+    """Speed and staleness of the same run, simulated."""
+    return speed_and_staleness(simulated(row))
+
+
+def simulated(row: dict) -> list[list[dict]]:
+    """The events of each worker. The workers begin when the real ones did: whether two use the link
+    at the same moment depends on that."""
     words = ["--scheme", row["scheme"], "--link_mbit", str(row["mbit"]), "--spread", "0.01",
              "--compute", str(row["compute"]), *row["flags"]]  # fmt: skip
     written = Written()
     make = functools.partial(Started, starts=row["starts"])
     simulate.simulate(simulate.parsed(words), make_cluster=make, report=written)
-    return speed_and_staleness(written.events)
+    return [mine for mine in written.events if mine]
 
 
 class Started(Cluster):

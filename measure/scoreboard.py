@@ -25,7 +25,8 @@ says when it ends. The runs take turns by seed, so that a slow hour of the machi
 scheme alone.
 
 `scoreboard.json` keeps the tuning, `scoreboard.jsonl` a line for each run; what they have is not
-repeated.
+repeated. A line says what simulating the run needs, too: how long a mini-batch took, and when the
+workers began.
 """
 
 import contextlib
@@ -44,6 +45,7 @@ import grid
 import simulate
 from cluster import Cluster
 from kept import read, write
+from linked import measured
 from schemes import SCHEMES
 from watch import ROOT
 from watched_run import Run
@@ -238,6 +240,8 @@ def real_run(
                   zip(looks.items(), run.megabytes([at for at, _ in looks.values()]))]  # fmt: skip
         what = {"scheme": scheme, "workers": workers, "mbit": mbit, "seed": seed, "rate": rate,
                 "diverged": run.diverged(), "step": statistics.mean(run.step())}  # fmt: skip
+        if scheme != ALONE:
+            what["cluster"] = measured(run.events(), scheme, flags.get("window", 1))
         return what | results(points, goal)
 
 

@@ -661,7 +661,7 @@ def check_gradients(finished, options, trained, history) -> None:
         logits, _ = xception.predict(w, x)
         loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
         gradients = session.make_callable(tf.gradients(tf.reduce_mean(loss), w), [x, labels, *w])
-        # No worker writes an update down if its ps dies between the update's checkpoint and the answer.
+        # If the ps dies after an update's checkpoint, before the answer, no worker writes it down.
         assert len(pulled_at) >= options.steps - 1
         for number in sorted(pulled_at)[::5]:
             for shown, known, *pushed in pushes(finished.results, number):

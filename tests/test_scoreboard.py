@@ -6,6 +6,7 @@ import re
 import subprocess
 import threading
 
+import linked
 import numpy as np
 import pytest
 import schemes
@@ -228,3 +229,19 @@ def test_every_stored_rate_is_the_best_of_a_grid_with_others_on_both_sides():
         np.testing.assert_allclose(np.diff(np.log2(rates)), 1)
         best = scoreboard.best_rate({"tuned": tuned}, scheme, workers, mbit)
         assert rates[0] < best < rates[-1] and costs[rates.index(best)] < scoreboard.LONGEST
+
+
+@pytest.mark.parametrize(
+    ("scheme", "window"), [("HogWild", 1), ("AEASGD", 10), ("Synchronous-SGD", 1)]
+)
+def test_what_a_run_measures_is_enough_to_simulate_it(scheme, window):
+    """Here the run itself is simulated: four workers, which begin at different times."""
+    starts, flags = [0.0, 0.3, 0.1, 0.6], [*linked.SMALL, "--workers", "4", "--steps", "300"]
+    flags += ["--window", str(window)] * (window > 1)
+    row = {"scheme": scheme, "window": window, "mbit": 10, "flags": flags}
+    written = linked.simulated(row | {"compute": 0.05, "starts": starts})
+    row |= linked.measured(written, scheme, window)
+    assert row["compute"] == pytest.approx(0.05, rel=0.01)
+    if scheme == "HogWild":
+        np.testing.assert_allclose(row["starts"], starts, atol=0.15)  # the second step's end
+    np.testing.assert_allclose(linked.like(row), row["real"], rtol=0.05)
