@@ -4,15 +4,18 @@ bash measure/start.sh scoreboard_page    draws the pictures
 """
 
 import functools
+import itertools
 import math
 import statistics
 import sys
+import textwrap
 from collections import defaultdict
 
 import matplotlib.pyplot as plt
 import scoreboard
 from cluster import CALL, WIRE
 from kept import read
+from matplotlib.colors import to_rgb
 from scoreboard import ALONE, LINKS, MS, TARGET, WINDOW, WORKERS
 from watch import ROOT
 
@@ -56,6 +59,11 @@ def middle(setting: tuple[str, int, int], what: int = 0) -> float:
 def alone() -> float:
     """The median seconds of one process."""
     return middle((ALONE, 1, max(LINKS)))
+
+
+def colours() -> dict[str, str]:
+    """Of each group."""
+    return dict(zip(GROUPS, map(palette.worker, (0, 1, 3, 2, 4))))
 
 
 def group_of(scheme: str) -> str:
@@ -206,7 +214,6 @@ def tuned_table() -> str:
 def main_picture() -> bytes:
     """Seconds to the target over workers, a panel for each link. The best scheme of each group has
     its name and the range of its seeds; the others are pale."""
-    colours = dict(zip(GROUPS, map(palette.worker, (0, 1, 3, 2, 4))))
     with plt.style.context(palette.STYLE):
         figure, panels = plt.subplots(1, 3, figsize=(10, 4.6), sharey=True, layout="constrained")
         for axes, mbit in zip(panels, reversed(LINKS)):
@@ -217,7 +224,7 @@ def main_picture() -> bytes:
             for name, schemes in GROUPS.items():
                 chosen = best(max(WORKERS), mbit, schemes)
                 for scheme in schemes:
-                    curve(axes, scheme, mbit, colours[name], scheme == chosen)
+                    curve(axes, scheme, mbit, colours()[name], scheme == chosen)
             axes.set(
                 xscale="log",
                 yscale="log",
@@ -231,8 +238,56 @@ def main_picture() -> bytes:
         panels[0].set_yticks(ticks, list(map(str, ticks)))
         panels[0].set(ylabel=f"seconds to a test loss of {TARGET:g}")
         panels[0].text(8, 1.1 * alone(), "one process", ha="right")
-        panels[0].text(1.1, 0.75 * alone() / 1.1, "n times as fast", color="#5b6470", rotation=-32)
+        panels[0].text(1.03, 0.5 * alone(), "n times as fast", color="#5b6470", rotation=-32)
         return finished(figure)
+
+
+def chart() -> bytes:
+    """A cell for each link and number of workers: the schemes to choose from, and how many times as
+    fast as one process the best of them is. Its colour is that of the best scheme's group."""
+    counts = WORKERS[1:]
+    with plt.style.context(palette.STYLE):
+        figure, axes = plt.subplots(figsize=(10, 4.4), layout="constrained")
+        for (x, mbit), (y, n) in itertools.product(enumerate(reversed(LINKS)), enumerate(counts)):
+            first, *others = choice(n, mbit) or [ALONE]
+            colour = palette.INK if first == ALONE else colours()[group_of(first)]
+            box = plt.Rectangle((x + 0.01, y + 0.02), 0.98, 0.96, color=(*to_rgb(colour), 0.18))
+            axes.add_patch(box)
+            axes.text(x + 0.5, y + 0.66, SHORT.get(first, first), ha="center", va="center",
+                      weight="bold", fontsize=10)  # fmt: skip
+            if first != ALONE:
+                gain = alone() / middle((first, n, mbit))
+                axes.text(x + 0.5, y + 0.43, f"{gain:.1f} times as fast as one process",
+                          ha="center", va="center", fontsize=9)  # fmt: skip
+            if others:
+                names = " · ".join(SHORT.get(name, name) for name in others)
+                axes.text(x + 0.5, y + 0.33, textwrap.fill(f"or {names}", 46), ha="center",
+                          va="top", fontsize=7.5)  # fmt: skip
+        axes.set(xlim=(0, len(LINKS)), ylim=(0, len(counts)))
+        axes.set_xticks([x + 0.5 for x in range(len(LINKS))],
+                        [f"s / c = {transfer_share(mbit):.1%}\n({mbit:,} Mbit/s)"
+                         for mbit in reversed(LINKS)])  # fmt: skip
+        axes.set_yticks([y + 0.5 for y in range(len(counts))], [f"{n} workers" for n in counts])
+        axes.tick_params(length=0)
+        axes.grid(False)
+        axes.spines[:].set_visible(False)
+        axes.set_title("s: to send the parameters once; c: to compute one mini-batch", fontsize=10)
+        return finished(figure)
+
+
+def transfer_share(mbit: int) -> float:
+    """s / c: how long the parameters are on the link, relative to a mini-batch."""
+    return (4 * WIRE * PARAMETERS + CALL) * 8e-6 / mbit / (MS / 1000)
+
+
+def choice(workers: int, mbit: int) -> list[str]:
+    """The best scheme at a setting, and those whose seeds' range overlaps with its range; none that
+    is slower than one process. Empty if all are."""
+    first = best(workers, mbit, scoreboard.FOLDERS)
+    slowest = values((first, workers, mbit), 0)[-1]
+    return [scheme for scheme in ordered(mbit, workers=workers)
+            if values((scheme, workers, mbit), 0)[0] <= slowest
+            and middle((scheme, workers, mbit)) < alone()]  # fmt: skip
 
 
 def curve(axes, scheme: str, mbit: int, colour: str, chosen: bool) -> None:
@@ -261,6 +316,7 @@ def main() -> None:
     if len(sys.argv) > 1:
         sys.exit(__doc__)
     (PICTURES / "scoreboard.png").write_bytes(main_picture())
+    (PICTURES / "which-one.png").write_bytes(chart())
 
 
 if __name__ == "__main__":
