@@ -19,10 +19,11 @@ run when the target is reached, and looks at the parameters on the simulated ps,
 link nothing.
 
 Real runs use every example's `run.sh`, each with a link of its own, so several run at a time:
-`PROCESSES` processes at most. `snapshots.py` writes down what the ps holds, without the link; the
-looks are as far apart as in the simulation. A run's time begins when all its workers do; `Goal`
-says when it ends. The runs take turns by seed, so that a slow hour of the machine does not hit one
-scheme alone.
+`PROCESSES` processes at most. To start them takes most of the computing. So they start with the
+lowest priority, and get the usual one as soon as their run begins, which only root may give them.
+`snapshots.py` writes down what the ps holds, without the link; the looks are as far apart as in the
+simulation. A run's time begins when all its workers do; `Goal` says when it ends. The runs take
+turns by seed, so that a slow hour of the machine does not hit one scheme alone.
 
 `scoreboard.json` keeps the tuning, `scoreboard.jsonl` a line for each run; what they have is not
 repeated. A line says what simulating the run needs, too: how long a mini-batch took, and when the
@@ -35,6 +36,7 @@ import functools
 import itertools
 import json
 import math
+import os
 import statistics
 import sys
 import threading
@@ -342,6 +344,9 @@ def run_all(jobs: list[tuple], goal: Goal, write_line, processes: int = PROCESSE
 
 def run(kept: dict, schemes: list[str]) -> None:
     """The real runs which `RUNS` does not have, in turns by seed."""
+    if os.geteuid():
+        sys.exit("scoreboard run needs root: it gives running workers priority over starting ones")
+    os.nice(19)
     done = {(line["scheme"], line["workers"], line["mbit"], line["seed"]) for line in lines()}
     jobs = [
         (*setting, best_rate(kept, *setting), seed)

@@ -72,7 +72,8 @@ class Run:
         examples: on about how many test examples it is evaluated.
         together: all workers start together. They do not by themselves, as on a small machine their
             processes take seconds to start. So each is stopped after its first step until all have
-            made one, and can be watched; `began` is as long before that as these steps took.
+            made one, and can be watched; `began` is as long before that as these steps took. From
+            then on, they have the usual priority, even if this process has a lower one.
 
     Where there is no ps, the snapshots are the checkpoints, one each second.
     """
@@ -164,6 +165,7 @@ class Run:
         try:
             self._wait(all_stopped, 0.01)
             took = [mine[-1]["time"] - trace.began(mine[0]) for mine in self.events()]
+            watch.first(str(self._results))  # before those that still start
         finally:
             for pid in stopped.values():
                 os.kill(pid, signal.SIGCONT)

@@ -2,8 +2,10 @@
 
 import itertools
 import math
+import os
 import re
 import subprocess
+import sys
 import threading
 
 import linked
@@ -16,7 +18,7 @@ from cluster import CALL, WIRE
 from conftest import ROOT
 from machine import seconds
 from test_link import needs_a_link
-from watch import environment, eventually, processes
+from watch import environment, eventually, first, processes
 from watched_run import Run
 
 
@@ -213,6 +215,33 @@ def test_a_quick_scoreboard():
     # 59 kB travel for each update, headers and calls included, and the evaluations
     assert 0.068 > float(two[2]) / float(two[1]) > 0.055
     assert (scoreboard.FOUND.read_bytes(), scoreboard.lines()) == kept
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may raise a priority")
+def test_a_process_that_began_with_less_priority_gets_the_usual_one():
+    """With all its threads."""
+    code = """
+import os, threading
+os.nice(19)
+threading.Thread(target=input).start()
+print("ready", flush=True)
+"""
+    command = [sys.executable, "-c", code, "these words"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                          env=environment()) as process:  # fmt: skip
+        process.stdout.readline()
+
+        def priorities() -> list[int]:
+            threads = os.listdir(f"/proc/{process.pid}/task")
+            return [os.getpriority(os.PRIO_PROCESS, int(thread)) for thread in threads]
+
+        before = priorities()
+        first("other words")
+        unchanged = priorities()
+        first("these words")
+        after = priorities()
+        process.communicate("\n")
+    assert before == unchanged == [19, 19] and after == [0, 0]
 
 
 def test_a_watched_run_that_fails_leaves_nothing(tmp_path):
