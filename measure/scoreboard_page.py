@@ -6,6 +6,7 @@ bash measure/start.sh scoreboard_page    draws the pictures
 import functools
 import itertools
 import math
+import re
 import statistics
 import sys
 import textwrap
@@ -288,6 +289,58 @@ def choice(workers: int, mbit: int) -> list[str]:
     return [scheme for scheme in ordered(mbit, workers=workers)
             if values((scheme, workers, mbit), 0)[0] <= slowest
             and middle((scheme, workers, mbit)) < alone()]  # fmt: skip
+
+
+def holds(claim: str) -> bool:
+    """Whether the runs say what a page says. Beside its sentence, a page has a comment such as
+
+        <!-- holds: HogWild, SSP < One process / 5; 8 workers; 100, 1000 Mbit/s -->
+
+    `<`: at each of these settings, the slowest run of each scheme on the left is faster than the
+    fastest run of each on the right. `~`: the medians of all are at most 20 % apart.
+
+    Raises:
+        ValueError: if there is no such comparison, scheme or setting.
+    """
+    what, counts, links = map(str.strip, claim.split(";"))
+    counts, links = numbers(counts, "workers", WORKERS), numbers(links, "Mbit/s", LINKS)
+    sides = [[side_of(name) for name in side.split(",")] for side in re.split("[<~]", what)]
+    if len(sides) != 2:
+        raise ValueError(f"{claim}: compares no two sides with < or ~")
+    return all(
+        holds_at([[measured(*each, n, mbit) for each in side] for side in sides], "<" in what)
+        for n, mbit in itertools.product(counts, links)
+    )
+
+
+def holds_at(sides: list[list[list[float]]], is_faster: bool) -> bool:
+    left, right = sides
+    if is_faster:
+        return max(found[-1] for found in left) < min(found[0] for found in right)
+    medians = [statistics.median(found) for found in left + right]
+    return max(medians) <= 1.2 * min(medians)
+
+
+def numbers(text: str, unit: str, known: tuple[int, ...]) -> list[int]:
+    """The numbers in `2, 4 workers`."""
+    found = [int(word) for word in text.removesuffix(unit).split(",")]
+    if not text.endswith(unit) or set(found) - set(known):
+        raise ValueError(f"{text}: not some of {known} {unit}")
+    return found
+
+
+def side_of(text: str) -> tuple[str, float]:
+    """A scheme, and what its time is divided by: `One process / 5`."""
+    name, _, factor = map(str.strip, text.partition("/"))
+    name = {short: long for long, short in SHORT.items()}.get(name, name)
+    if name not in (ALONE, *scoreboard.FOLDERS):
+        raise ValueError(f"{name}: not a scheme of the scoreboard")
+    return name, float(factor or 1)
+
+
+def measured(scheme: str, factor: float, workers: int, mbit: int) -> list[float]:
+    setting = (scheme, 1 if scheme == ALONE else workers, mbit)
+    return [seconds / factor for seconds in values(setting, 0)]
 
 
 def curve(axes, scheme: str, mbit: int, colour: str, chosen: bool) -> None:

@@ -99,6 +99,30 @@ def test_what_is_as_good_as_the_best_is_a_choice_too(made_up, monkeypatch):
     assert page.choice(2, 100) == scoreboard.FOLDERS[:2]  # medians of 51, 51.5
 
 
+def test_a_claim_of_a_page_is_compared_with_the_runs(made_up):
+    """With 2 workers, scheme k takes (100 + k) / 2 seconds, and up to 2 s more; one process 99 to
+    101 s."""
+    first, second, *_, fifth, sixth, last = (*scoreboard.FOLDERS[:6], scoreboard.FOLDERS[-1])
+    at = "2 workers; 100 Mbit/s"
+    assert page.holds(f"{first} < {sixth}; {at}")  # 52 < 52.5
+    assert not page.holds(f"{first} < {fifth}; {at}")
+    assert not page.holds(f"{first}, {second} < {sixth}; {at}")  # 52.5
+    assert page.holds(f"{first} ~ {second}, {fifth}; {at}")
+    assert not page.holds(f"{first} ~ {last}; {at}")  # the median run never got there
+    assert page.holds(f"{first} < One process / 1.9; {at}")  # 52.1
+    assert not page.holds(f"{first} < One process / 2; {at}")
+    assert page.holds(f"{first} < One process / 1.9; 2, 4, 8 workers; 10, 100, 1000 Mbit/s")
+    assert not page.holds(f"{first} < One process / 1.9; 1, 2 workers; 10 Mbit/s")
+
+
+@pytest.mark.parametrize("claim", ["HogWild; 2 workers; 10 Mbit/s", "A < AGN; 2 workers; 10 Mbit/s",
+    "AGN < HogWild; 3 workers; 10 Mbit/s", "AGN < HogWild; 2 workers; 50 Mbit/s",
+    "AGN < HogWild; 2 workers"])  # fmt: skip
+def test_a_claim_that_cannot_be_compared_is_refused(claim):
+    with pytest.raises(ValueError):
+        page.holds(claim)
+
+
 class Unwatched(Cluster):
     """Nobody evaluates, so the link carries only what the scheme needs."""
 
