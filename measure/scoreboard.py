@@ -2,6 +2,8 @@
 
     bash measure/start.sh scoreboard tune [SCHEME...]   the rate of each scheme at each setting:
                                                         simulated, in about an hour
+    bash measure/start.sh scoreboard late [SCHEME...]   8 workers, one three times as slow:
+                                                        simulated, in some minutes
     bash measure/start.sh scoreboard run [SCHEME...]    real runs, 5 seeds: some hours
     bash measure/start.sh scoreboard quick [SCHEME...]  two workers, a higher loss; keeps nothing
 
@@ -30,6 +32,7 @@ repeated. A line says what simulating the run needs, too: how long a mini-batch 
 workers began.
 """
 
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -65,6 +68,8 @@ RATES = [0.1 * 2.0**k for k in range(-12, 10)]
 LOOKS = 0.02  # of the time since the start: how far apart two looks at the loss are
 MEAN = 0.05  # of the time since the start: over how much of it the mean loss must be low
 SEEDS = (0, 1, 2, 3, 4)
+# Workers, Mbit/s, and seconds that worker 7 sleeps in each mini-batch, which takes thrice as long.
+LATE = 8, 100, {7: 2 * MS / 1000}
 PROCESSES = 24  # at a time, of all runs together
 POINTS = 30  # of a run's curve
 
@@ -181,10 +186,38 @@ def tune(kept: dict, schemes: list[str]) -> None:
 
                 found = search(begin, cost)
                 begin = min(found, key=found.__getitem__)  # the next setting's is near
-                tuned[name] = [[RATES[k], None if math.isinf(found[k]) else round(found[k], 3)]
-                               for k in sorted(found)]  # fmt: skip
+                tuned[name] = costs(found)
                 print(f"{name}: {RATES[begin]:g}, {found[begin]:.1f} s", flush=True)
                 write(FOUND, kept, indent=1)
+
+
+def costs(found: dict[int, float]) -> list[list[float]]:
+    """What `search` found as pairs of a rate and its cost; None if it does not learn."""
+    return [[RATES[k], None if math.isinf(found[k]) else round(found[k], 3)]
+            for k in sorted(found)]  # fmt: skip
+
+
+def late(kept: dict, schemes: list[str]) -> None:
+    """Simulated seconds to the target if one worker is late, each scheme at its own rate."""
+    done, pool = kept.setdefault("late", {}), grid.processes()
+    workers, mbit, delay = LATE
+
+    def seconds(scheme: str, rate: float, seeds) -> list[float]:
+        runs = [flags_of(scheme, workers, mbit, rate, seed) | {"delay": delay} for seed in seeds]
+        return list(pool.map(seconds_to_target, runs))
+
+    for scheme in schemes:
+        if scheme in done:
+            continue
+        found = search(
+            RATES.index(best_rate(kept, scheme, workers, mbit)),
+            lambda k, scheme=scheme: statistics.median(seconds(scheme, RATES[k], TUNING_SEEDS)),
+        )
+        took = seconds(scheme, RATES[min(found, key=found.__getitem__)], SEEDS)
+        shown = [round(each, 3) if math.isfinite(each) else None for each in took]
+        done[scheme] = {"rates": costs(found), "seconds": shown}
+        print(scheme, done[scheme], flush=True)
+        write(FOUND, kept, indent=1)
 
 
 def off(defaults: dict, k: int) -> float:
@@ -241,10 +274,12 @@ def real_run(
         points = [[at, run.loss(k)[0], mb, loss] for (k, (at, loss)), mb in
                   zip(looks.items(), run.megabytes([at for at, _ in looks.values()]))]  # fmt: skip
         what = {"scheme": scheme, "workers": workers, "mbit": mbit, "seed": seed, "rate": rate,
-                "diverged": run.diverged(), "step": statistics.mean(run.step())}  # fmt: skip
+                "diverged": run.diverged(), **results(points, goal)}  # fmt: skip
+        if what["diverged"] or stop.is_set():  # perhaps before anything could be measured
+            return what
         if scheme != ALONE:
             what["cluster"] = measured(run.events(), scheme, flags.get("window", 1))
-        return what | results(points, goal)
+        return what | {"step": statistics.mean(run.step())}
 
 
 def is_enough(looks: list[tuple[float, float]], run: Run, goal: Goal) -> bool:
@@ -291,17 +326,22 @@ def results(points: list[list[float]], goal: Goal = Goal()) -> dict:
 
 
 class Places:
-    """As many processes as may run at a time; a run that needs more than all of them runs alone."""
+    """As many processes as may run at a time; a run that needs more than all of them runs alone.
+    Who came first is first: else runs with few workers would overtake those with many."""
 
     def __init__(self, number: int):
         self._all, self._free, self._changed = number, number, threading.Condition()
+        self._waiting = collections.deque()
 
     @contextlib.contextmanager
     def taken(self, number: int):
-        number = min(number, self._all)
+        number, me = min(number, self._all), object()
         with self._changed:
-            self._changed.wait_for(lambda: self._free >= number)
+            self._waiting.append(me)
+            self._changed.wait_for(lambda: self._waiting[0] is me and self._free >= number)
+            self._waiting.popleft()
             self._free -= number
+            self._changed.notify_all()  # there may be enough for the next one, too
         try:
             yield
         finally:
@@ -328,6 +368,8 @@ def run_all(jobs: list[tuple], goal: Goal, write_line, processes: int = PROCESSE
             try:
                 found = real_run(*arguments, goal, stop)
             except BaseException:
+                if not stop.is_set():
+                    print("failed:", *arguments, file=sys.stderr, flush=True)
                 stop.set()
                 raise
         if not stop.is_set():
@@ -382,6 +424,7 @@ def lines() -> list[dict]:
 def main() -> None:
     kinds = {
         "tune": (tune, FOLDERS),
+        "late": (late, FOLDERS),
         "run": (run, [ALONE, *FOLDERS]),
         "quick": (quick, FOLDERS),
     }

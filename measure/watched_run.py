@@ -16,7 +16,7 @@ import numpy as np
 import watch
 from watch import ROOT
 
-from common.record import trace
+from common.record import results, trace
 
 EXAMPLES = 1000
 POINTS = 60  # of a curve
@@ -115,8 +115,8 @@ class Run:
         return self
 
     def _start(self) -> None:
-        self._wait(lambda: (self._results / "launches.jsonl").exists())
-        self.flags = json.loads((self._results / "launches.jsonl").read_text())["flags"]
+        self._wait(self._launched)
+        self.flags = self._launched()["flags"]
         begun = self._kept / "begun"
         if not self._together:
             begun.touch()
@@ -184,10 +184,14 @@ class Run:
                 stdout=lines,
             )
 
+    def _launched(self) -> dict | None:
+        """What the launcher has written about its start; None before its line is complete."""
+        launches = results.Tail(self._results / "launches.jsonl").read()
+        return launches[0] if launches else None
+
     def events(self) -> list[list[dict]]:
         """Of each worker that has made a step."""
-        launch = json.loads((self._results / "launches.jsonl").read_text().splitlines()[0])
-        events = trace.read_events(self._results, launch["flags"]["workers"])
+        events = trace.read_events(self._results, self._launched()["flags"]["workers"])
         return [mine for mine in events if mine]
 
     def snapshots(self) -> dict[int, float]:

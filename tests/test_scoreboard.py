@@ -172,6 +172,28 @@ def test_runs_share_the_processes(monkeypatch):
     assert sorted(found) == list(range(6)) and 24 <= most[0] <= 32
 
 
+def test_a_small_run_does_not_overtake_a_large_one():
+    """Else a run with many workers would wait until all others have been made."""
+    places, order = scoreboard.Places(10), []
+
+    def take(name: str, number: int) -> None:
+        with places.taken(number):
+            order.append(name)
+
+    def waits(number: int) -> bool:
+        return eventually(lambda: len(places._waiting) == number, 10)
+
+    threads = [threading.Thread(target=take, args=(f"needs {n}", n)) for n in (8, 2)]
+    with places.taken(6):
+        for k, thread in enumerate(threads):
+            thread.start()
+            assert waits(k + 1)
+        assert order == []  # although 4 are free
+    for thread in threads:
+        thread.join()
+    assert order == ["needs 8", "needs 2"]
+
+
 def test_a_run_that_fails_ends_the_others(monkeypatch):
     def real_run(scheme, workers, mbit, rate, seed, goal, stop):
         if seed == 1:
@@ -244,11 +266,40 @@ print("ready", flush=True)
     assert before == unchanged == [19, 19] and after == [0, 0]
 
 
+def test_a_launch_is_read_once_its_line_is_complete(tmp_path):
+    run = Run.__new__(Run)  # only what reads the file
+    run._results = tmp_path
+    assert run._launched() is None
+    with open(tmp_path / "launches.jsonl", "a") as file:
+        print('{"flags": ', end="", file=file, flush=True)
+        assert run._launched() is None
+        print('{"ps": 1}}', file=file, flush=True)
+        assert run._launched() == {"flags": {"ps": 1}}
+
+
 def test_a_watched_run_that_fails_leaves_nothing(tmp_path):
     before = len(processes())
     with pytest.raises(SystemExit, match="must be one of"), Run("HogWild", "--data", "nothing"):
         pass
     assert eventually(lambda: len(processes()) == before, 10)
+
+
+def test_with_a_late_worker_each_scheme_has_its_own_rate_too(monkeypatch):
+    """One of two seeds has a run that needs 40 s, others 10 s at a rate of 0.4, 20 s at others."""
+    monkeypatch.setattr(scoreboard, "write", lambda *_, **__: None)
+    monkeypatch.setattr(scoreboard.grid, "processes", lambda: Pool())
+
+    class Pool:
+        def map(self, _, runs):
+            assert all(run["delay"] == {7: 0.1} and run["workers"] == 8 for run in runs)
+            return [40 if run["seed"] == 3 else 10 if run["learning_rate"] == 0.4 else 20
+                    for run in runs]  # fmt: skip
+
+    kept = {"tuned": {"HogWild, 8 workers, 100 Mbit/s": [[0.1, 9], [0.2, 8], [0.4, 9]]}}
+    scoreboard.late(kept, ["HogWild"])
+    rates = dict(kept["late"]["HogWild"]["rates"])
+    assert rates == {0.1: 20, 0.2: 20, 0.4: 10, 0.8: 20}
+    assert kept["late"]["HogWild"]["seconds"] == [10, 10, 10, 40, 10]
 
 
 def test_every_stored_rate_is_the_best_of_a_grid_with_others_on_both_sides():
