@@ -7,6 +7,7 @@ import signal
 import threading
 from concurrent.futures import ProcessPoolExecutor
 
+import numpy as np
 import simulate
 from threadpoolctl import threadpool_limits  # comes with scikit-learn
 
@@ -48,3 +49,29 @@ def measure_all(several: list[dict]) -> list[dict]:
         shown.replace(f"{len(found)} of {len(several)} simulations")
     shown.replace("")
     return found
+
+
+def losses_by_rate(kinds: dict[str, dict], rates, seeds: int) -> dict[str, np.ndarray]:
+    """The test loss at the end of each run, [rates, seeds]; infinite if it diverged.
+
+    Args:
+        kinds: the flags of each kind of run.
+        rates: the learning rates to try with each kind, in ascending order.
+    """
+    flags = [own | {"learning_rate": rate, "seed": seed}
+             for own in kinds.values() for rate in rates for seed in range(seeds)]  # fmt: skip
+    losses = np.array([each["test_loss"] for each in measure_all(flags)], float)
+    losses[~np.isfinite(losses)] = np.inf
+    return dict(zip(kinds, losses.reshape(len(kinds), len(rates), seeds)))
+
+
+def best(losses: np.ndarray) -> int:
+    """The index of the rate with the smallest median loss, of `losses_by_rate`.
+
+    Raises:
+        ValueError: if it is at an end of the rates: a better one may lie beyond.
+    """
+    k = int(np.median(losses, axis=1).argmin())
+    if k in (0, len(losses) - 1):
+        raise ValueError("the best rate is at an end: try more rates")
+    return k

@@ -1,10 +1,13 @@
 """Draws a simulated run for the sliders: who does what, how stale, does it learn."""
 
+import grid
+import numpy as np
 from journal import Journal
 
 from common.pictures import palette, plots, timeline
 
 SHOWN = 4  # workers in the timeline
+WORST = 3  # somewhat more than the loss of guessing one of ten classes
 
 
 def draw(axes, cluster, journal: Journal) -> None:
@@ -41,3 +44,26 @@ def lanes(axes, journal: Journal) -> None:
     axes.set_title(
         f"Who does what, when? The first workers and their updates, in {unit}", fontsize=10
     )
+
+
+def rates(axes, tried, found: dict[str, np.ndarray]) -> None:
+    """The test loss over the learning rate: the median of the seeds, their range, and a ring around
+    the best rate of each kind. Above `WORST`, it is cut off.
+
+    Args:
+        tried: the rates.
+        found: from `grid.losses_by_rate`.
+    """
+    for (kind, losses), colour in zip(found.items(), palette.series(len(found))):
+        losses = np.where(np.isinf(losses), np.nan, losses)
+        median, k = np.median(losses, axis=1), grid.best(found[kind])
+        axes.fill_between(tried, losses.min(axis=1), losses.max(axis=1), color=colour, alpha=0.2,
+                          lw=0)  # fmt: skip
+        axes.plot(tried, median, "o-", ms=4, color=colour, label=kind)
+        axes.plot(tried[k], median[k], "o", ms=11, mfc="none", mew=1.5, color=colour)
+    every = np.concatenate([each[np.isfinite(each)] for each in found.values()])
+    limits = 0.95 * every.min(), 1.05 * min(every.max(), WORST)
+    axes.set(xscale="log", xlabel="learning rate", ylabel="test loss", ylim=limits)
+    axes.set_xticks(tried, [f"{rate:g}" for rate in tried])
+    axes.minorticks_off()
+    axes.legend(fontsize=8)

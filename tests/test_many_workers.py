@@ -387,6 +387,30 @@ def test_a_grid_of_runs_is_the_same_as_one_after_the_other():
         assert mine["staleness"] == same["staleness"] and mine["dropped"] == 0
 
 
+def test_each_kind_of_run_is_tried_at_each_rate():
+    """One diverges at the largest."""
+    kinds = {scheme: {"scheme": scheme, "workers": 2, "steps": 30} for scheme in ("HogWild", "AGN")}
+    found = grid.losses_by_rate(kinds, [0.05, 0.2, 1e9], seeds=2)
+    assert list(found) == list(kinds)
+    for scheme, losses in found.items():
+        assert losses.shape == (3, 2) and np.isinf(losses[2]).all()
+        for rate, seed in ((0, 1), (1, 0)):
+            flags = kinds[scheme] | {"learning_rate": (0.05, 0.2)[rate], "seed": seed}
+            assert losses[rate, seed] == grid.measure(flags)["test_loss"]
+    figure, axes = plt.subplots()
+    panels.rates(axes, [0.05, 0.2, 1e9], found)
+    rings = [line.get_xdata()[0] for line in axes.lines[1::2]]
+    assert rings == [0.2, 0.2]
+    plt.close(figure)
+
+
+@pytest.mark.parametrize("losses", [[1, 2, 3], [3, 2, 1], [math.inf, math.inf, 1]])
+def test_the_best_of_the_rates_must_not_be_at_an_end(losses):
+    with pytest.raises(ValueError, match="try more rates"):
+        grid.best(np.transpose([losses, losses]))
+    assert grid.best(np.transpose([[2, 1, 3], [2, 1, math.inf]])) == 1
+
+
 def test_the_processes_of_a_grid_end_with_the_program_that_is_killed(tmp_path):
     code = ("import os, grid; grid.measure_all([{'workers': 1, 'steps': 1}] * 4);"
             "print(*grid.processes()._processes, flush=True); os.kill(os.getpid(), 9)")  # fmt: skip
