@@ -46,7 +46,7 @@ def pages() -> list[Path]:
 def reading_order() -> list[Path]:
     """Every page's source below the root: the notebooks in the order of the tutorial's README, each
     example's README before its notebook, then the pages in docs/."""
-    order = [Path("README.md"), Path(TUTORIAL, "README.md")]
+    order = [Path("README.md"), Path("Scoreboard.md"), Path(TUTORIAL, "README.md")]
     for path in navigation.order():
         if (ROOT / path.parent / "run.sh").exists():
             order.append(path.parent / "README.md")

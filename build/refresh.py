@@ -14,6 +14,7 @@ A generated part stands between `<!-- KIND: ARGUMENT -->` and `<!-- end -->`:
     searches: KIND     a table of what searches.py measured: seeds, speed or actors
     linked: KIND       a table of what linked.py measured over a slow link: speed or target
     slow_link: KIND    a table of what slow_link.py measured with the small GPT: target, ...
+    scoreboard: KIND   a table of what scoreboard.py measured: time MBIT, bytes, of SCHEME, ...
     machines: KIND     what several_machines.py measured across machines, or what a run there showed
     benchmark: speed   the results in benchmark.json
 """
@@ -36,6 +37,7 @@ import linked
 import navigation
 import nbformat
 import notebooks
+import scoreboard_page
 import searches
 import several_machines
 import slow_link
@@ -53,7 +55,7 @@ def readmes(first: Collection[str] = ()) -> list[Path]:
     root's last, since it quotes what the others measured."""
     pages = sorted(ROOT.glob("[!.]*/README.md"), key=lambda page: (page.parent.name not in first,
                                                                    page.parent.name))  # fmt: skip
-    return [*pages, *sorted(ROOT.glob("docs/*.md")), ROOT / "README.md"]
+    return [*pages, *sorted(ROOT.glob("docs/*.md")), ROOT / "Scoreboard.md", ROOT / "README.md"]
 
 
 def diff(argument: str) -> str:
@@ -184,6 +186,7 @@ FIXED = {"diff": diff, "lines": paragraph, "file": whole_file, "table": table}
 MEASURING = {"output": output}
 QUOTED = {"seconds": seconds, "benchmark": benchmark, "sweep": sweep,
           "searches": searches.table, "linked": linked.table, "slow_link": slow_link.table,
+          "scoreboard": scoreboard_page.table,
           "machines": several_machines.table}  # fmt: skip
 
 

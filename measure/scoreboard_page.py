@@ -10,19 +10,19 @@ import re
 import statistics
 import sys
 import textwrap
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import matplotlib.pyplot as plt
 import scoreboard
 from cluster import CALL, WIRE
 from kept import read
 from matplotlib.colors import to_rgb
+from schemes import SCHEMES
 from scoreboard import ALONE, LINKS, MS, TARGET, WINDOW, WORKERS
 from watch import ROOT
 
 from common.pictures import palette, png
 
-PICTURES = ROOT / "docs"
 PARAMETERS = 40 * 128 + 128 + 128 * 10 + 10
 GROUPS = {
     "asynchronous": ("HogWild", "Stale-Synchronous-Parallel", "DC-ASGD"),
@@ -38,9 +38,12 @@ SHORT = {"Synchronous-SGD-different-learning-rates": "Synchronous-SGD, own rates
 
 @functools.cache
 def runs() -> dict[tuple[str, int, int], list[dict]]:
-    """Scheme, workers, link -> the runs, by seed. One process stands under each link."""
-    found = defaultdict(list)
-    for line in sorted(scoreboard.lines(), key=lambda line: line["seed"]):
+    """Scheme, workers, link -> the runs, by seed. One process stands under each link. A seed that
+    not all settings have yet does not count."""
+    found, lines = defaultdict(list), scoreboard.lines()
+    made = Counter(line["seed"] for line in lines)
+    complete = [line for line in lines if made[line["seed"]] == max(made.values())]
+    for line in sorted(complete, key=lambda line: line["seed"]):
         for mbit in LINKS if line["scheme"] == ALONE else [line["mbit"]]:
             found[line["scheme"], line["workers"], mbit].append(line)
     return dict(found)
@@ -100,19 +103,28 @@ def spread(found: list[float], how: str = ".1f") -> str:
     low, high = found[0], found[-1]
     if math.isinf(statistics.median(found)):
         return "not reached"
+    if len(found) == 1:
+        return f"{low:{how}}"
     return f"{statistics.median(found):{how}} ({low:{how}} to {high:{how}})"
 
 
 def table(kind: str) -> str:
     """A Markdown table for the pages: `time MBIT`, `bytes`, `equal MBIT`, `formula`, `best`,
-    `tuned`, or `of SCHEME`."""
+    `tuned`, `late`, or `of SCHEME`. `seeds`: a sentence on how many runs there are."""
     what, _, rest = kind.partition(" ")
     if what == "of":
         return own_table(rest)
     tables = {"time": time_table, "bytes": bytes_table, "equal": equal_table,
               "formula": formula_table, "best": best_table,
-              "tuned": tuned_table}  # fmt: skip
+              "tuned": tuned_table, "late": late_table, "seeds": seeds}  # fmt: skip
     return tables[what](*map(int, rest.split()))
+
+
+def seeds() -> str:
+    number = len(runs()[ALONE, 1, max(LINKS)])
+    if number == 1:
+        return "So far, there is one run of each setting, and no range."
+    return f"All times are medians of {number} runs, with their range."
 
 
 def rows(columns: list[str], lines: list[list[str]]) -> str:
@@ -156,8 +168,8 @@ def equal_table(mbit: int) -> str:
 def formula_table() -> str:
     """What the formula says beside what was measured, with eight workers."""
     lines, n = [], max(WORKERS)
-    for scheme, window in (("HogWild", 1), ("AGN", WINDOW), ("AEASGD", WINDOW),
-                           ("Synchronous-SGD", 1), ("Local-SGD", WINDOW)):  # fmt: skip
+    for scheme in ("HogWild", "AGN", "AEASGD", "Synchronous-SGD", "Local-SGD", "SAGN"):
+        window = WINDOW if "window" in SCHEMES[scheme].defaults else 1
         for mbit in LINKS:
             updates = middle((scheme, n, mbit), 1)
             batches = updates * window * (n if waits(scheme) else 1)
@@ -186,7 +198,7 @@ def best_table() -> str:
 
 
 def own_table(scheme: str) -> str:
-    """The median seconds of one scheme at each setting, beside the best one."""
+    """The median seconds of one scheme at each setting, beside the best one; for its README."""
     lines = []
     for mbit in reversed(LINKS):
         cells = [f"{middle((scheme, n, mbit)):.1f}" for n in WORKERS]
@@ -195,7 +207,8 @@ def own_table(scheme: str) -> str:
                       f"{order[0]}, {middle((order[0], max(WORKERS), mbit)):.1f}"])  # fmt: skip
     columns = ["Mbit/s", "1 worker", *(f"{n} workers" for n in WORKERS[1:]),
                "place with 8", "the best one with 8"]  # fmt: skip
-    return rows(columns, lines)
+    return (f"Seconds to a test loss of {TARGET:g}; one process takes {alone():.1f} "
+            f"([scoreboard](../Scoreboard.md)):\n\n{rows(columns, lines)}")  # fmt: skip
 
 
 def tuned_table() -> str:
@@ -210,6 +223,19 @@ def tuned_table() -> str:
                 ratios.append(middle((scheme, n, mbit)) / told)
             lines.append([f"{mbit:,}", str(n), spread(sorted(ratios), ".2f")])
     return rows(["Mbit/s", "workers", "real / simulated: the median scheme, and the range"], lines)
+
+
+def late_table() -> str:
+    """Simulated seconds to the target with equal workers, and with one that is late."""
+    kept, lines = read(scoreboard.FOUND), []
+    workers, mbit, _ = scoreboard.LATE
+    for scheme in sorted(kept["late"], key=lambda scheme: statistics.median(late(scheme, 1))):
+        costs = kept["tuned"][f"{scheme}, {workers} workers, {mbit} Mbit/s"]
+        before = min(cost for _, cost in costs if cost is not None)
+        after = late(scheme, 1)
+        ratio = statistics.median(after) / before
+        lines.append([scheme, f"{before:.1f}", spread(after), f"{ratio:.1f}"])
+    return rows(["simulated seconds", "equal workers", "worker 7 is late", "ratio"], lines)
 
 
 def main_picture() -> bytes:
@@ -294,23 +320,45 @@ def choice(workers: int, mbit: int) -> list[str]:
 def holds(claim: str) -> bool:
     """Whether the runs say what a page says. Beside its sentence, a page has a comment such as
 
-        <!-- holds: HogWild, SSP < One process / 5; 8 workers; 100, 1000 Mbit/s -->
+        <!-- holds HogWild, SSP < One process / 5; 8 workers; 100, 1000 Mbit/s -->
+        <!-- holds HogWild < Synchronous-SGD; one is late -->
 
     `<`: at each of these settings, the slowest run of each scheme on the left is faster than the
-    fastest run of each on the right. `~`: the medians of all are at most 20 % apart.
+    fastest run of each on the right. `~`: the medians of all are at most 20 % apart. If one is
+    late, the runs are simulated: `scoreboard.LATE`.
 
     Raises:
         ValueError: if there is no such comparison, scheme or setting.
     """
-    what, counts, links = map(str.strip, claim.split(";"))
-    counts, links = numbers(counts, "workers", WORKERS), numbers(links, "Mbit/s", LINKS)
-    sides = [[side_of(name) for name in side.split(",")] for side in re.split("[<~]", what)]
+    what, *where = map(str.strip, claim.split(";"))
+    sides = sides_of(what)
     if len(sides) != 2:
         raise ValueError(f"{claim}: compares no two sides with < or ~")
+    if where == ["one is late"]:
+        return holds_at([[late(*each) for each in side] for side in sides], "<" in what)
+    counts, links = where
+    counts, links = numbers(counts, "workers", WORKERS), numbers(links, "Mbit/s", LINKS)
     return all(
         holds_at([[measured(*each, n, mbit) for each in side] for side in sides], "<" in what)
         for n, mbit in itertools.product(counts, links)
     )
+
+
+def sides_of(what: str) -> list[list[tuple[str, float]]]:
+    """The schemes on both sides of `A, B < C / 2`. A comma may belong to a short name."""
+    names = (re.split(r",(?! own rates)", side) for side in re.split("[<~]", what))
+    return [list(map(side_of, side)) for side in names]
+
+
+def named(claim: str) -> set[str]:
+    """The schemes of which it says something."""
+    return {name for side in sides_of(claim.split(";")[0]) for name, _ in side}
+
+
+def late(scheme: str, factor: float) -> list[float]:
+    """The simulated seconds of each seed if one worker is late, sorted."""
+    found = read(scoreboard.FOUND)["late"][scheme]["seconds"]
+    return sorted((math.inf if each is None else each) / factor for each in found)
 
 
 def holds_at(sides: list[list[list[float]]], is_faster: bool) -> bool:
@@ -368,8 +416,8 @@ def finished(figure) -> bytes:
 def main() -> None:
     if len(sys.argv) > 1:
         sys.exit(__doc__)
-    (PICTURES / "scoreboard.png").write_bytes(main_picture())
-    (PICTURES / "which-one.png").write_bytes(chart())
+    (ROOT / "docs/scoreboard.png").write_bytes(main_picture())
+    (ROOT / "docs/which-one.png").write_bytes(chart())
 
 
 if __name__ == "__main__":

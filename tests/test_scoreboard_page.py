@@ -62,11 +62,26 @@ def test_the_tables_say_what_the_runs_say(made_up):
             f"({100 / took:.1f} times as fast) |") in page.table("best")  # fmt: skip
     assert page.predicted("Synchronous-SGD", 1000, 8, 10, 1) == pytest.approx(47.2, 0.01)
     assert "| HogWild | 10 | 1,000 |" in page.table("formula")
+    assert page.table("seeds") == "All times are medians of 3 runs, with their range."
+
+
+def test_a_seed_counts_once_all_its_runs_are_there(made_up):
+    """One more seed, which only one scheme has."""
+    more = {"scheme": "HogWild", "workers": 2, "mbit": 10, "seed": 3, "reached": [1, 1, 1]}
+    with open(scoreboard.RUNS, "a") as file:
+        print(json.dumps(more), file=file)
+    assert len(page.values(("HogWild", 2, 10), 0)) == 3
+    first = [line for line in scoreboard.lines() if line["seed"] == 0]
+    scoreboard.RUNS.write_text("".join(json.dumps(line) + "\n" for line in first))
+    page.runs.cache_clear()
+    assert page.table("seeds").startswith("So far, there is one run")
+    assert page.table("time 100").splitlines()[2] == f"| {ALONE} | 99.0 |  |  |  |"
 
 
 def test_the_table_of_one_scheme(made_up):
     first, second = scoreboard.FOLDERS[:2]
-    lines = page.table(f"of {second}").splitlines()
+    said, _, *lines = page.table(f"of {second}").splitlines()
+    assert said.startswith("Seconds to a test loss of 1.2; one process takes 100.0 ([")
     assert lines[0].startswith("| Mbit/s | 1 worker | 2 workers | 4 workers | 8 workers |")
     assert lines[2] == (f"| 1,000 | 102.0 | 51.5 | 26.2 | 13.6 | 2 of {len(scoreboard.FOLDERS)} "
                         f"| {first}, 13.5 |")  # fmt: skip
@@ -113,6 +128,22 @@ def test_a_claim_of_a_page_is_compared_with_the_runs(made_up):
     assert not page.holds(f"{first} < One process / 2; {at}")
     assert page.holds(f"{first} < One process / 1.9; 2, 4, 8 workers; 10, 100, 1000 Mbit/s")
     assert not page.holds(f"{first} < One process / 1.9; 1, 2 workers; 10 Mbit/s")
+
+
+def test_a_claim_may_be_about_a_late_worker(monkeypatch):
+    kept = {"late": {"HogWild": {"seconds": [9, 8, 10]}, "AGN": {"seconds": [20, None, 11]}}}
+    monkeypatch.setattr(page, "read", lambda path: kept)
+    assert page.holds("HogWild < AGN; one is late")
+    assert not page.holds("AGN < HogWild; one is late") and not page.holds(
+        "HogWild ~ AGN; one is late"
+    )
+    claim = "HogWild, Synchronous-SGD, own rates < AGN / 2; one is late"
+    assert page.named(claim) == {"HogWild", "Synchronous-SGD-different-learning-rates", "AGN"}
+    kept["tuned"] = {f"{scheme}, 8 workers, 100 Mbit/s": [[0.1, 6.0], [0.2, 5.0], [0.4, None]]
+                     for scheme in ("HogWild", "AGN")}  # fmt: skip
+    assert page.table("late").splitlines()[2:] == [
+        "| HogWild | 5.0 | 9.0 (8.0 to 10.0) | 1.8 |", "| AGN | 5.0 | 20.0 (11.0 to inf) | 4.0 |"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("claim", ["HogWild; 2 workers; 10 Mbit/s", "A < AGN; 2 workers; 10 Mbit/s",
