@@ -208,7 +208,7 @@ def own_table(scheme: str) -> str:
     columns = ["Mbit/s", "1 worker", *(f"{n} workers" for n in WORKERS[1:]),
                "place with 8", "the best one with 8"]  # fmt: skip
     return (f"Seconds to a test loss of {TARGET:g}; one process takes {alone():.1f} "
-            f"([scoreboard](../Scoreboard.md)):\n\n{rows(columns, lines)}")  # fmt: skip
+            f"([scoreboard](../Scoreboard.md)). {seeds()}\n\n{rows(columns, lines)}")  # fmt: skip
 
 
 def tuned_table() -> str:
