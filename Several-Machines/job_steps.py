@@ -92,10 +92,45 @@ def slots() -> list[str]:
     return [name for name, tasks in zip(names.stdout.split(), each) for _ in range(tasks)]
 
 
-def on(node: str, words: list) -> list[str]:
-    """The command that runs this one on a node."""
-    one = ["--nodes=1", "--ntasks=1", "--input=none", f"--nodelist={node}"]
-    return [*SRUN, *one, *map(str, words)]
+class Step:
+    """A short command on a node, which may run more than once; a context, for its output's file.
+
+    As a step ends, srun may lose the end of what it printed: see `_server_read` in Slurm's
+    `src/api/step_io.c`. It says so, and fails.
+    """
+
+    LOST, TRIES = "step_launch_notify_io_failure", 5
+
+    def __init__(self, node: str, words: list):
+        one = ["--nodes=1", "--ntasks=1", "--input=none", f"--nodelist={node}"]
+        self.node, self.errors = node, ""
+        self._command = [*SRUN, *one, *map(str, words)]
+        self.stdout = tempfile.NamedTemporaryFile()
+        self._start()
+
+    def _start(self) -> None:
+        self.stdout.seek(0)
+        self.stdout.truncate()
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": self.stdout, "stderr": PIPE}
+        self._srun = subprocess.Popen(self._command, text=True, **pipes)
+
+    def wait(self) -> int:
+        """Waits until all of what it prints is in `stdout`, and returns the exit code."""
+        for left in reversed(range(self.TRIES)):
+            self.errors = self._srun.communicate()[1]
+            lost = self.LOST in self.errors
+            if not lost or not left:
+                break
+            self._start()
+        self.exit_code = self._srun.returncode or int(lost)
+        self.stdout.seek(0)
+        return self.exit_code
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stdout.close()
 
 
 def on_each(commands: dict[str, list]) -> dict[str, str]:
@@ -104,23 +139,21 @@ def on_each(commands: dict[str, list]) -> dict[str, str]:
     Raises:
         SystemExit: with a one-line error, if one fails.
     """
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": PIPE, "stderr": PIPE}
-    started = {node: subprocess.Popen(on(node, words), text=True, **pipes)
-               for node, words in commands.items()}  # fmt: skip
-    said = {}
-    for node, process in started.items():
-        said[node], errors = process.communicate()
-        if process.returncode:
-            lines = errors.strip().splitlines() or [f"exit code {process.returncode}"]
-            last = ([line for line in lines if line[:5] != "srun:"] or lines)[-1]
-            fail(f"node {node}: {last.removeprefix('error: ')}")
-    return said
+    with contextlib.ExitStack() as stack:
+        steps = [stack.enter_context(Step(node, words)) for node, words in commands.items()]
+        for step in steps:
+            step.wait()
+        for step in steps:
+            if step.exit_code:
+                lines = step.errors.strip().splitlines() or [f"exit code {step.exit_code}"]
+                last = ([line for line in lines if line[:5] != "srun:"] or lines)[-1]
+                fail(f"node {step.node}: {last.removeprefix('error: ')}")
+        return {step.node: step.stdout.read().decode() for step in steps}
 
 
 def copy(node: str, folder: Path) -> bool:
     """Copies what a node has in a folder, except checkpoints, to here; whether that succeeded."""
-    words = ["tar", "-C", folder, "--exclude=./checkpoints", "-cf", "-", "."]
-    how = {"stdin": subprocess.DEVNULL, "stdout": PIPE}
-    packed = subprocess.Popen(on(node, words), **how)
-    unpacked = subprocess.run(["tar", "-C", folder, "-xf", "-"], stdin=packed.stdout)
-    return not packed.wait() and not unpacked.returncode
+    with Step(node, ["tar", "-C", folder, "--exclude=./checkpoints", "-cf", "-", "."]) as packed:
+        failed = packed.wait()
+        sys.stderr.write(packed.errors)
+        return not failed and not subprocess.call(["tar", "-C", folder, "-xf", packed.stdout.name])

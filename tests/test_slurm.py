@@ -286,6 +286,51 @@ def script(monkeypatch):
     return slurm
 
 
+SRUN = """#!/usr/bin/env bash
+# Like srun, which runs a command, and at times loses the end of what it printed.
+while [[ $1 == --* ]]; do shift; done
+echo >> "$TRIES"
+if [ "$(wc -l < "$TRIES")" -gt "$LOSES" ]; then exec "$@"; fi
+"$@" | head -c 2000
+echo "srun: error: step_launch_notify_io_failure: aborting, io error with slurmstepd" >&2
+exit 1
+"""
+
+
+@pytest.mark.parametrize("loses", [2, 100])
+def test_srun_loses_output(script, monkeypatch, capsys, tmp_path, loses):
+    """A short step runs again; the files of a node arrive, or an error says that they did not."""
+    (tmp_path / "srun").write_text(SRUN)
+    (tmp_path / "srun").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("LOSES", str(loses))
+
+    monkeypatch.setenv("TRIES", str(tmp_path / "tries"))
+    numbers = "".join(f"{i}\n" for i in range(5000))
+    if loses == 2:
+        assert script.job_steps.on_each({"n1": ["seq", "0", "4999"]}) == {"n1": numbers}
+    else:
+        with pytest.raises(SystemExit):
+            script.job_steps.on_each({"n1": ["seq", "0", "4999"]})
+        lost = "node n1: srun: error: step_launch_notify_io_failure: aborting, io error with"
+        assert_one_sentence(capsys.readouterr().err, lost)
+
+    monkeypatch.setenv("TRIES", str(tmp_path / "others"))
+    (tmp_path / "node").mkdir()
+    (tmp_path / "node" / "numbers").write_text(numbers)
+    pack = script.job_steps.Step.__init__
+
+    def from_node(step, node, words):  # as if the node had another disk
+        pack(step, node, [tmp_path / "node" if word == tmp_path / "here" else word
+                          for word in words])  # fmt: skip
+
+    monkeypatch.setattr(script.job_steps.Step, "__init__", from_node)
+    (tmp_path / "here").mkdir()
+    assert script.job_steps.copy("n1", tmp_path / "here") is (loses == 2)
+    found = tmp_path / "here" / "numbers"
+    assert found.exists() is (loses == 2) and (loses > 2 or found.read_text() == numbers)
+
+
 @pytest.mark.parametrize(("tasks", "words", "more"), [
     (5, "HogWild", "--workers 4"),
     (5, "HogWild --ps 3", "--workers 2"),
