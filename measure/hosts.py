@@ -17,6 +17,8 @@ from pathlib import Path
 
 from watch import Unavailable, environment
 
+from common.launch import link
+
 POLICY = Path("/usr/sbin/policy-rc.d")  # Debian: keeps a new package from starting its service
 CONFIG = """
 HostKey {where}/key
@@ -123,9 +125,11 @@ class Hosts:
         _call("ip", "-n", space, "address", "add", f"{address}/24", "dev", "eth0")
         _call("ip", "-n", space, "link", "set", "eth0", "up")
         if mbit:  # as in common/launch/link.py, but each direction has its own
-            rate = mbit * 1e6 / 8
-            burst = max(3000, int(rate / 200))
-            how = ["rate", f"{mbit}mbit", "burst", burst, "limit", burst + int(0.4 * rate)]
+            reno = ["sh", "-c", f"echo reno > {link.CONGESTION}"]
+            _call("ip", "netns", "exec", space, *reno)
+            bucket = link.bucket(mbit)
+            how = ["rate", f"{8 * bucket['rate']}bit", "burst", bucket["burst"],
+                   "limit", bucket["limit"]]  # fmt: skip
             for end in (
                 ["-n", space, "qdisc", "add", "dev", "eth0"],
                 ["qdisc", "add", "dev", port],

@@ -11,7 +11,7 @@ from conftest import ROOT, environment
 from machine import seconds
 from test_flags import assert_one_sentence
 
-from common.launch import network
+from common.launch import link, network
 from common.record import results
 from common.record.summary import _sent
 
@@ -45,6 +45,22 @@ def test_the_link_is_as_slow_as_requested(mbit):
     # The thread may have sent a burst (what passes at once after a pause) before the clock started.
     assert took > 0.35
     assert sent * 8e-6 / mbit < took + 0.06  # never more than the link carries
+
+
+@needs_a_link
+@pytest.mark.parametrize(("mbit", "found"), [(1, "reno"), (1000, "reno"), (None, None)])
+def test_congestion_control_is_not_this_machines(mbit, found):
+    """With BBR, some workers stayed half as fast as others."""
+    code = f"from common.launch import link, network; network.choose('private', print, {mbit}); "
+    code += "print(link.CONGESTION.read_text())"
+    done = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, env=environment())
+    assert done.decode().strip() == (found or link.CONGESTION.read_text().strip())
+
+
+def test_the_bucket():
+    """A burst of 0.2 ms, but at least two packets; a queue of 0.4 s, but at least 20 packets."""
+    assert link.bucket(1000) == {"rate": 125_000_000, "burst": 25_000, "limit": 50_025_000}
+    assert link.bucket(0.1) == {"rate": 12_500, "burst": 3000, "limit": 33_000}
 
 
 @needs_a_link

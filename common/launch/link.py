@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")  # of this process's network
 MTU = 1500  # bytes per packet, as on Ethernet; the loopback's default is 65,536
 _ROOT, _MOST = 2**32 - 1, 2**32 - 1  # linux/pkt_sched.h; the largest number in the kernel's fields
 
@@ -23,17 +24,25 @@ def limit(mbit: float) -> None:
     """Limits this process's private network to `mbit` Mbit/s (at most 34,000, at least 0.001).
 
     All tasks share the link, in both directions. Its queue holds 0.4 s of traffic; the kernel drops
-    packets when it is full, and TCP resends them.
+    packets when it is full, and TCP resends them. How connections share the link is up to their
+    congestion control: Reno, whatever this machine's is (with BBR, a worker may stay half as
+    fast as another).
 
     Raises:
         OSError: if the kernel has no token bucket filter.
     """
-    rate = min(max(125, round(mbit * 1e6 / 8)), _MOST)  # bytes per second
-    burst = max(2 * MTU, rate // 5000)  # after a pause, 0.2 ms of traffic passes at once
-    queue = min(max(20 * MTU, int(0.4 * rate)) + burst, _MOST)
     with _kernel("the loopback's MTU") as kernel:
         kernel.link("set", index=socket.if_nametoindex("lo"), mtu=MTU)
-    discipline("tbf", rate=rate, burst=burst, limit=queue)
+    CONGESTION.write_text("reno")  # the only one that every kernel has, and allows
+    discipline("tbf", **bucket(mbit))
+
+
+def bucket(mbit: float) -> dict[str, int]:
+    """The token bucket of such a link: bytes per second, and bytes."""
+    rate = min(max(125, round(mbit * 1e6 / 8)), _MOST)
+    burst = max(2 * MTU, rate // 5000)  # after a pause, 0.2 ms of traffic passes at once
+    queue = min(max(20 * MTU, int(0.4 * rate)) + burst, _MOST)
+    return {"rate": rate, "burst": burst, "limit": queue}
 
 
 def discipline(kind: str, **options: int) -> None:
