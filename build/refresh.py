@@ -12,7 +12,7 @@ A generated part stands between `<!-- KIND: ARGUMENT -->` and `<!-- end -->`:
     seconds: EXAMPLE   how long the quoted run of an example took, from the command to the last line
     sweep: EXAMPLE     accuracy by learning rate and workers, as sweep.py measured it
     searches: KIND     a table of what searches.py measured: seeds, speed or actors
-    linked: KIND       a table of what linked.py measured over a slow link: speed or target
+    linked: KIND       real runs over slow links, beside the same simulated: speed or updates
     slow_link: KIND    a table of what slow_link.py measured with the small GPT: target, ...
     scoreboard: KIND   a table of what scoreboard.py measured: time MBIT, bytes, of SCHEME, ...
     machines: KIND     what several_machines.py measured across machines, or what a run there showed
@@ -153,9 +153,9 @@ def sweep(example: str) -> str:
             cells = [f"**{cell}**" for cell in cells]
         lines.append(f"| {' | '.join(cells)} |")
     text = ("Test accuracy after the default number of steps: the mean of three seeds, and their "
-            "range (`measure/sweep.py`). One test example is worth 0.3 points, and a difference of "
-            "one or two examples means nothing. Bold: the default. We choose it so that twice the "
-            "default works, too.")  # fmt: skip
+            "range (`measure/sweep.py`). One test example is worth 0.3 points, and the standard "
+            "error of an accuracy near 98% is 0.7: smaller differences mean nothing. Bold: "
+            "the default. We choose it so that twice the default works, too.")  # fmt: skip
     return "\n".join([text, "", *lines])
 
 

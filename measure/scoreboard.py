@@ -50,8 +50,8 @@ import grid
 import simulate
 from cluster import Cluster
 from kept import read, write
-from linked import measured
 from schemes import SCHEMES
+from speeds import measured
 from watch import ROOT
 from watched_run import Run
 
@@ -63,6 +63,7 @@ WORKERS, LINKS = (1, 2, 4, 8), (10, 100, 1000)  # Mbit/s
 TARGET, LONGEST = 1.2, 400  # the test loss; simulated seconds until a run is given up
 TUNING_SEEDS = (10, 11, 12)
 WORK = {"data": "mnist1d", "model": "mlp", "hidden": 128, "batch_size": 8}
+PARAMETERS = 40 * 128 + 128 + 128 * 10 + 10
 MS, WINDOW = 50, 10
 RATES = [0.1 * 2.0**k for k in range(-12, 10)]
 LOOKS = 0.02  # of the time since the start: how far apart two looks at the loss are
@@ -251,16 +252,20 @@ def real_run(
     seed: int,
     goal: Goal,
     stop: threading.Event,
+    delay: dict[int, float] | None = None,
 ) -> dict:
     """A real run: its line in `RUNS`.
 
     Args:
         stop: set to end it early.
+        delay: seconds that these workers sleep in each mini-batch.
     """
     flags = flags_of(scheme if scheme != ALONE else "HogWild", workers, mbit, rate, seed)
     flags |= {"compute_ms": MS, "steps": 10**6, "timeout": 10 * LONGEST}
     for name in ("scheme", "compute", "spread", *(["link_mbit", "workers"] * (scheme == ALONE))):
         del flags[name]
+    if delay:
+        flags["delay"] = ",".join(f"{k}:{seconds}" for k, seconds in delay.items())
     words = [word for name, value in flags.items() for word in (f"--{name}", value)]
     folder = "Non-Distributed-Setup" if scheme == ALONE else scheme
     with Run(folder, *words, every=0.1, share=LOOKS, examples=10_000, together=True) as run:
@@ -350,7 +355,13 @@ class Places:
                 self._changed.notify_all()
 
 
-def run_all(jobs: list[tuple], goal: Goal, write_line, processes: int = PROCESSES) -> None:
+def run_all(
+    jobs: list[tuple],
+    goal: Goal,
+    write_line,
+    processes: int = PROCESSES,
+    delay: dict[int, float] | None = None,
+) -> None:
     """Runs jobs in their order, several at a time.
 
     Args:
@@ -358,6 +369,7 @@ def run_all(jobs: list[tuple], goal: Goal, write_line, processes: int = PROCESSE
         goal: of all of them.
         write_line: called with the result of each; one at a time.
         processes: how many at a time.
+        delay: of all of them.
     """
     places, stop, one = Places(processes), threading.Event(), threading.Lock()
 
@@ -366,7 +378,7 @@ def run_all(jobs: list[tuple], goal: Goal, write_line, processes: int = PROCESSE
             if stop.is_set():
                 return
             try:
-                found = real_run(*arguments, goal, stop)
+                found = real_run(*arguments, goal, stop, delay)
             except BaseException:
                 if not stop.is_set():
                     print("failed:", *arguments, file=sys.stderr, flush=True)
@@ -419,6 +431,14 @@ def show(found: dict) -> None:
 def lines() -> list[dict]:
     """The runs made so far."""
     return [json.loads(line) for line in RUNS.read_text().splitlines()] if RUNS.exists() else []
+
+
+def complete() -> list[dict]:
+    """The runs of those seeds that all settings have, by seed."""
+    found = lines()
+    made = collections.Counter(line["seed"] for line in found)
+    return sorted((line for line in found if made[line["seed"]] == max(made.values())),
+                  key=lambda line: line["seed"])  # fmt: skip
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import re
 import statistics
 import sys
 import textwrap
-from collections import Counter, defaultdict
+from collections import defaultdict
 
 import matplotlib.pyplot as plt
 import scoreboard
@@ -18,12 +18,11 @@ from cluster import CALL, WIRE
 from kept import read
 from matplotlib.colors import to_rgb
 from schemes import SCHEMES
-from scoreboard import ALONE, LINKS, MS, TARGET, WINDOW, WORKERS
+from scoreboard import ALONE, LINKS, MS, PARAMETERS, TARGET, WINDOW, WORKERS
 from watch import ROOT
 
 from common.pictures import palette, png
 
-PARAMETERS = 40 * 128 + 128 + 128 * 10 + 10
 GROUPS = {
     "asynchronous": ("HogWild", "Stale-Synchronous-Parallel", "DC-ASGD"),
     "asynchronous, with windows": ("AGN", "DOWNPOUR-Easy", "DOWNPOUR", "Dynamic-SGD",
@@ -40,10 +39,8 @@ SHORT = {"Synchronous-SGD-different-learning-rates": "Synchronous-SGD, own rates
 def runs() -> dict[tuple[str, int, int], list[dict]]:
     """Scheme, workers, link -> the runs, by seed. One process stands under each link. A seed that
     not all settings have yet does not count."""
-    found, lines = defaultdict(list), scoreboard.lines()
-    made = Counter(line["seed"] for line in lines)
-    complete = [line for line in lines if made[line["seed"]] == max(made.values())]
-    for line in sorted(complete, key=lambda line: line["seed"]):
+    found = defaultdict(list)
+    for line in scoreboard.complete():
         for mbit in LINKS if line["scheme"] == ALONE else [line["mbit"]]:
             found[line["scheme"], line["workers"], mbit].append(line)
     return dict(found)

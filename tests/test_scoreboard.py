@@ -17,6 +17,7 @@ import simulate
 from cluster import CALL, WIRE
 from conftest import ROOT
 from machine import seconds
+from speeds import measured
 from test_link import needs_a_link
 from watch import environment, eventually, first, processes
 from watched_run import Run
@@ -155,7 +156,7 @@ def test_runs_share_the_processes(monkeypatch):
     """Never more than 24 at a time; all run, and those with more processes than that, too."""
     now, most, one, met = [0], [0], threading.Lock(), threading.Barrier(3, timeout=60)
 
-    def real_run(scheme, workers, mbit, rate, seed, goal, stop):
+    def real_run(scheme, workers, mbit, rate, seed, goal, stop, delay):
         with one:
             now[0] += workers + 2
             most[0] = max(most[0], now[0])
@@ -195,7 +196,7 @@ def test_a_small_run_does_not_overtake_a_large_one():
 
 
 def test_a_run_that_fails_ends_the_others(monkeypatch):
-    def real_run(scheme, workers, mbit, rate, seed, goal, stop):
+    def real_run(scheme, workers, mbit, rate, seed, goal, stop, delay):
         if seed == 1:
             raise SystemExit("it failed")
         assert stop.wait(60)
@@ -311,17 +312,34 @@ def test_every_stored_rate_is_the_best_of_a_grid_with_others_on_both_sides():
         assert rates[0] < best < rates[-1] and costs[rates.index(best)] < scoreboard.LONGEST
 
 
+@pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize(
     ("scheme", "window"), [("HogWild", 1), ("AEASGD", 10), ("Synchronous-SGD", 1)]
 )
-def test_what_a_run_measures_is_enough_to_simulate_it(scheme, window):
+def test_what_a_run_measures_is_enough_to_simulate_it(monkeypatch, scheme, window, late):
     """Here the run itself is simulated: four workers, which begin at different times."""
-    starts, flags = [0.0, 0.3, 0.1, 0.6], [*linked.SMALL, "--workers", "4", "--steps", "300"]
-    flags += ["--window", str(window)] * (window > 1)
-    row = {"scheme": scheme, "window": window, "mbit": 10, "flags": flags}
-    written = linked.simulated(row | {"compute": 0.05, "starts": starts})
-    row |= linked.measured(written, scheme, window)
-    assert row["compute"] == pytest.approx(0.05, rel=0.01)
-    if scheme == "HogWild":
-        np.testing.assert_allclose(row["starts"], starts, atol=0.15)  # the second step's end
-    np.testing.assert_allclose(linked.like(row), row["real"], rtol=0.05)
+    monkeypatch.setattr(linked, "DELAY", {1: 0.1})
+    starts = [0.0, 0.3, 0.1, 0.6]
+    line = {"scheme": scheme, "workers": 4, "mbit": 10, "rate": 0.1, "seed": 0, "late": late,
+            "reached": [90, 800.4, 40], "cluster": {"compute": 0.05, "starts": starts}}  # fmt: skip
+    _, written = linked.simulated(line, 0.001)
+    line["cluster"] = measured(written, scheme, window)
+    assert line["cluster"]["compute"] == pytest.approx(0.05, rel=0.01)
+    if scheme == "HogWild" and not late:
+        np.testing.assert_allclose(line["cluster"]["starts"], starts, atol=0.15)  # 2nd step's end
+    row = linked.beside(line, 0.001)
+    assert row["real"] == [*line["cluster"]["real"], 800] and row["late"] is late
+    (speed, stale), (guess, guessed) = row["real"][:2], row["simulated"][:2]
+    assert guess == pytest.approx(speed, rel=0.05)
+    assert guessed == pytest.approx(stale, rel=0.1, abs=0.05)
+    cluster, _ = linked.simulated(line, 0.001)
+    assert row["simulated"][2] == cluster.updates and cluster.reached < scoreboard.LONGEST
+
+
+def test_the_time_of_a_message_is_found():
+    """From a run that is simulated with one of 3 ms."""
+    line = {"scheme": "HogWild", "workers": 1, "mbit": 1000, "rate": 0.1, "seed": 0,
+            "late": False, "cluster": {"compute": 0.05, "starts": [0.0]}}  # fmt: skip
+    _, written = linked.simulated(line, 0.003)
+    line["cluster"] = measured(written, "HogWild", 1)
+    assert linked.latency([line]) == pytest.approx(0.003, rel=0.05)
