@@ -13,7 +13,8 @@ import simpy
 WIRE, CALL = (1514 + 3 / 4 * 66) / 1448, 1250
 # How long a small message waits on a busy link: on average 3/4 of what is left of the transfer that
 # is on its way, and at most 30 kB of each that waits, since the packets of all connections mix.
-# Both were fitted to the staleness of the real runs over 100 Mbit/s in measure/linked.json.
+# Both were fitted to the staleness of real runs with 101,770 parameters over 100 Mbit/s;
+# measure/linked.py compares others.
 REST, AHEAD = 3 / 4, 30_000
 
 

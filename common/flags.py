@@ -54,8 +54,11 @@ WITH_NETWORKS = {
     "compute_ms": Flag(to.POSITIVE, None, "M",
                        "a mini-batch takes at least M ms, asleep, as if an accelerator computed"),
 }  # fmt: skip
-# The flags of an example that can train a gpt: with one of `MODELS` in its DEFAULTS, not a tuple.
-WITH_GPT = {
+# The flags of an example that can train all of them: with one of `MODELS` in its DEFAULTS, not a
+# tuple.
+EVALUATE_EVERY = Flag(to.COUNT, None, "N", "updates between evaluations; none: about 50 in a run")
+WITH_ALL = {
+    "evaluate_every": EVALUATE_EVERY,
     "layers": Flag(to.COUNT, 2, "N", "the gpt's blocks"),
     "heads": Flag(to.COUNT, 4, "N", "the gpt's heads of attention; a divisor of --width"),
     "width": Flag(to.COUNT, 64, "N", "the gpt's numbers per character"),
@@ -87,8 +90,7 @@ IF_NAMED = {
     "target": TARGET,
     "patience": Flag(to.COUNT, None, "N",
                      "stop after N evaluations in a row without a better one; keep the best"),
-    "evaluate_every": Flag(to.COUNT, None, "N",
-                           "updates between evaluations; none: about 50 in a run"),
+    "evaluate_every": EVALUATE_EVERY,
     "evaluate_on": Flag(to.COUNT, 1000, "N", "test examples; at the end, all"),
     "checkpoint_every": Flag(to.COUNT, None, "N",
                              "updates between checkpoints; none: one each second"),
@@ -174,7 +176,7 @@ def parser(
     if model in MODELS or isinstance(model, tuple):
         everywhere = everywhere | WITH_NETWORKS
     if model in MODELS:
-        everywhere = everywhere | {name: flag for name, flag in WITH_GPT.items()
+        everywhere = everywhere | {name: flag for name, flag in WITH_ALL.items()
                                    if name not in defaults}  # fmt: skip
     flags = everywhere | {name: flag for name, flag in known.items() if name in defaults}
     for name, default in defaults.items():

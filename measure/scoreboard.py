@@ -35,7 +35,6 @@ workers began.
 import collections
 import contextlib
 import dataclasses
-import functools
 import itertools
 import json
 import math
@@ -71,6 +70,7 @@ MEAN = 0.05  # of the time since the start: over how much of it the mean loss mu
 SEEDS = (0, 1, 2, 3, 4)
 # Workers, Mbit/s, and seconds that worker 7 sleeps in each mini-batch, which takes thrice as long.
 LATE = 8, 100, {7: 2 * MS / 1000}
+CONTROL = "Plain-DOWNPOUR"  # of Dynamic-SGD, which divides its sum; only simulated
 PROCESSES = 24  # at a time, of all runs together
 POINTS = 30  # of a run's curve
 
@@ -173,7 +173,7 @@ def tune(kept: dict, schemes: list[str]) -> None:
     tuned = kept.setdefault("tuned", {})
     pool = grid.processes()
     for scheme in schemes:
-        begin = min(range(len(RATES)), key=functools.partial(off, SCHEMES[scheme].defaults))
+        begin = nearest(scheme)
         for mbit in reversed(LINKS):
             for workers in WORKERS:
                 name = f"{scheme}, {workers} workers, {mbit} Mbit/s"
@@ -210,8 +210,10 @@ def late(kept: dict, schemes: list[str]) -> None:
     for scheme in schemes:
         if scheme in done:
             continue
+        known = scheme != CONTROL  # the rate for equal workers, which is near
+        begin = RATES.index(best_rate(kept, scheme, workers, mbit)) if known else nearest(scheme)
         found = search(
-            RATES.index(best_rate(kept, scheme, workers, mbit)),
+            begin,
             lambda k, scheme=scheme: statistics.median(seconds(scheme, RATES[k], TUNING_SEEDS)),
         )
         took = seconds(scheme, RATES[min(found, key=found.__getitem__)], SEEDS)
@@ -221,9 +223,10 @@ def late(kept: dict, schemes: list[str]) -> None:
         write(FOUND, kept, indent=1)
 
 
-def off(defaults: dict, k: int) -> float:
-    """How far a rate is from a scheme's default."""
-    return abs(math.log(RATES[k] / defaults["learning_rate"]))
+def nearest(scheme: str) -> int:
+    """The index of the rate that is nearest to the scheme's default."""
+    default = SCHEMES[scheme].defaults["learning_rate"]
+    return min(range(len(RATES)), key=lambda k: abs(math.log(RATES[k] / default)))
 
 
 def best_rate(kept: dict, scheme: str, workers: int, mbit: float) -> float:
@@ -261,7 +264,8 @@ def real_run(
         delay: seconds that these workers sleep in each mini-batch.
     """
     flags = flags_of(scheme if scheme != ALONE else "HogWild", workers, mbit, rate, seed)
-    flags |= {"compute_ms": MS, "steps": 10**6, "timeout": 10 * LONGEST}
+    # Its own evaluations would use the link, and time of worker 0, for which others wait.
+    flags |= {"compute_ms": MS, "steps": 10**6, "timeout": 10 * LONGEST, "evaluate_every": 10**6}
     for name in ("scheme", "compute", "spread", *(["link_mbit", "workers"] * (scheme == ALONE))):
         del flags[name]
     if delay:
@@ -444,7 +448,7 @@ def complete() -> list[dict]:
 def main() -> None:
     kinds = {
         "tune": (tune, FOLDERS),
-        "late": (late, FOLDERS),
+        "late": (late, [*FOLDERS, CONTROL]),
         "run": (run, [ALONE, *FOLDERS]),
         "quick": (quick, FOLDERS),
     }

@@ -18,7 +18,7 @@ from cluster import CALL, WIRE
 from kept import read
 from matplotlib.colors import to_rgb
 from schemes import SCHEMES
-from scoreboard import ALONE, LINKS, MS, PARAMETERS, TARGET, WINDOW, WORKERS
+from scoreboard import ALONE, CONTROL, LINKS, MS, PARAMETERS, TARGET, WINDOW, WORKERS
 from watch import ROOT
 
 from common.pictures import palette, png
@@ -227,9 +227,12 @@ def late_table() -> str:
     kept, lines = read(scoreboard.FOUND), []
     workers, mbit, _ = scoreboard.LATE
     for scheme in sorted(kept["late"], key=lambda scheme: statistics.median(late(scheme, 1))):
+        after = late(scheme, 1)
+        if scheme == CONTROL:
+            lines.append([f"control of Dynamic-SGD: {scheme}", "", spread(after), ""])
+            continue
         costs = kept["tuned"][f"{scheme}, {workers} workers, {mbit} Mbit/s"]
         before = min(cost for _, cost in costs if cost is not None)
-        after = late(scheme, 1)
         ratio = statistics.median(after) / before
         lines.append([scheme, f"{before:.1f}", spread(after), f"{ratio:.1f}"])
     return rows(["simulated seconds", "equal workers", "worker 7 is late", "ratio"], lines)
@@ -378,7 +381,7 @@ def side_of(text: str) -> tuple[str, float]:
     """A scheme, and what its time is divided by: `One process / 5`."""
     name, _, factor = map(str.strip, text.partition("/"))
     name = {short: long for long, short in SHORT.items()}.get(name, name)
-    if name not in (ALONE, *scoreboard.FOLDERS):
+    if name not in (ALONE, CONTROL, *scoreboard.FOLDERS):
         raise ValueError(f"{name}: not a scheme of the scoreboard")
     return name, float(factor or 1)
 

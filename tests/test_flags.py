@@ -59,7 +59,7 @@ def expected_defaults(own: dict) -> dict[str, list[str]]:
     known = common_flags.EVERYWHERE | common_flags.IF_NAMED | common_flags.WITH_NETWORKS
     usual = common_flags.EVERYWHERE
     if own.get("model", "mlp") in common_flags.MODELS:
-        usual = usual | common_flags.WITH_NETWORKS | common_flags.WITH_GPT
+        usual = usual | common_flags.WITH_NETWORKS | common_flags.WITH_ALL
     if isinstance(own.get("model"), tuple):
         usual = usual | common_flags.WITH_NETWORKS
     values = {name: flag.default for name, flag in usual.items()} | own
@@ -165,14 +165,14 @@ def options(defaults: dict, *given):
 def test_the_tables_of_flags_are_the_only_ones():
     """The launcher, a task and this test's own examples read the same tables."""
     names = [*common_flags.EVERYWHERE, *common_flags.IF_NAMED, *common_flags.WITH_NETWORKS,
-             *common_flags.WITH_GPT]  # fmt: skip
-    assert len(names) == len(set(names)) + 1  # an example may also name target
+             *common_flags.WITH_ALL]  # fmt: skip
+    assert len(names) == len(set(names)) + 2  # it may also name target and evaluate_every
     lines = "".join(path.read_text() for path in (ROOT / "common").rglob("*.py"))
     for name in names:
         assert not re.search(rf'add_argument\(\s*"--{name}"', lines), name
     usual = {*common_flags.EVERYWHERE, "plain"}
     networks = usual | common_flags.WITH_NETWORKS.keys()
-    assert set(vars(options({}))) == networks | common_flags.WITH_GPT.keys()
+    assert set(vars(options({}))) == networks | common_flags.WITH_ALL.keys()
     assert set(vars(options({"model": ("mlp", "linear")}))) == networks
     assert set(vars(options({"model": "own"}))) == usual
     for name, flag in common_flags.IF_NAMED.items():

@@ -16,6 +16,7 @@ import formulas
 import grid
 import journal
 import learning
+import linked
 import matplotlib.pyplot as plt
 import numpy as np
 import panels
@@ -225,20 +226,16 @@ def test_memory_does_not_grow_with_the_number_of_updates(tmp_path, monkeypatch):
     assert gaps == {1, 5 * 40 + 1}  # 40 consecutive steps of every 240
 
 
-def test_measured_runs_over_a_slow_link_are_as_predicted():
-    """Speed within 15 %, staleness within 20 % (that of eight workers differs by as much as 13 %
-    between measurements); within 10 % of what the link allows, where it is the limit. The
-    measurements: `measure/linked.py speed`."""
+def test_real_runs_over_slow_links_are_as_simulated():
+    """Eight workers, also with one late: speed within 5 %; the mean staleness within 10 %, or half
+    an update. `measure/linked.py` made and simulated them."""
     rows = json.loads((ROOT / "measure" / "linked.json").read_text())["speed"]
-    assert {(row["scheme"], row["workers"]) for row in rows} >= {
-        (scheme, n) for scheme in ("HogWild", "AGN", "Synchronous-SGD", "AEASGD")
-        for n in (1, 2, 4, 8)}  # fmt: skip
+    made = [(row["scheme"], row["mbit"], row["late"]) for row in rows]
+    assert sorted(made) == sorted(itertools.product(linked.SCHEMES, linked.LINKS, (False, True)))
     for row in rows:
-        (speed, stale), (guess, guessed) = row["real"], row["simulated"]
-        assert guess == pytest.approx(speed, rel=0.15), row
-        assert guessed == pytest.approx(stale, rel=0.2), row
-        if (row["window"], row["workers"]) != (50, 1):  # it computes for most of the time
-            assert 0.9 < row["link_use"] < 1, row
+        (speed, stale, _), (guess, guessed, _) = row["real"], row["simulated"]
+        assert guess == pytest.approx(speed, rel=0.05), row
+        assert guessed == pytest.approx(stale, rel=0.1, abs=0.5), row
 
 
 # The command.

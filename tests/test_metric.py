@@ -44,6 +44,13 @@ def root(tmp_path):
     )
 
 
+def test_a_run_that_is_evaluated_only_at_its_ends(run):
+    """No worker spends time on it meanwhile: for measurements of speed."""
+    finished = run("HogWild", "--model", "linear", "--steps", 400, "--evaluate_every", 10**6)
+    first, last = (each["global_step"] for each in trace.read_evaluations(finished.results))
+    assert first < 60 and last == 400
+
+
 def test_a_run_names_its_metric(run, root):
     finished = run("HogWild", "--steps", 400, "--evaluate_every", 100, "--evaluate_on", 50,
                    "--workers", 1, root=root, curves=True)  # fmt: skip
