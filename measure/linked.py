@@ -40,7 +40,13 @@ class Same(Watched):
 
     def __init__(self, *args, starts: list[float]):
         super().__init__(*args)
-        self.starts = starts
+        self.starts, self.points = starts, []  # of `scoreboard.results`
+
+    def update(self, w, workers) -> None:
+        looks = len(self.losses)
+        super().update(w, workers)
+        for at, loss in self.losses[looks:]:
+            self.points.append([at, self.updates, 0.0, loss])
 
     def run(self, worker) -> None:
         def process(cluster, k):
@@ -109,10 +115,11 @@ def beside(line: dict, latency: float) -> dict:
     target (None: never reached). At the top level, since other processes call it."""
     cluster, events = simulated(line, latency)
     speed, staleness = speed_and_staleness(events)
-    made = None if math.isinf(cluster.reached) else cluster.updates
+    reached = scoreboard.results(cluster.points)["reached"]
+    made = [each and round(each[1]) for each in (line["reached"], reached)]
     return {name: line[name] for name in ("scheme", "mbit", "late", "seed")} | {
-        "real": [*line["cluster"]["real"], line["reached"] and round(line["reached"][1])],
-        "simulated": [round(speed, 1), round(staleness, 3), made],
+        "real": [*line["cluster"]["real"], made[0]],
+        "simulated": [round(speed, 1), round(staleness, 3), made[1]],
     }
 
 

@@ -28,7 +28,7 @@ import simulate
 from cluster import Cluster
 from kept import read, write
 from schemes import SCHEMES
-from scoreboard import RATES, off, search
+from scoreboard import RATES, nearest, search
 from watch import ROOT
 
 FOUND = ROOT / "measure" / "published.json"
@@ -210,8 +210,7 @@ def measured(side: dict, experiment: Experiment, pool) -> dict:
     def worst(k: int) -> float:
         return max(values(RATES[k], TUNING_SEEDS))
 
-    defaults = SCHEMES[side["scheme"]].defaults
-    begin = min(range(len(RATES)), key=functools.partial(off, defaults))
+    begin = nearest(side["scheme"])
     if experiment.target is None:
         begin = min([begin, *range(0, len(RATES), 3)], key=worst)
         if math.isinf(worst(begin)):

@@ -333,7 +333,7 @@ def test_what_a_run_measures_is_enough_to_simulate_it(monkeypatch, scheme, windo
     assert guess == pytest.approx(speed, rel=0.05)
     assert guessed == pytest.approx(stale, rel=0.1, abs=0.05)
     cluster, _ = linked.simulated(line, 0.001)
-    assert row["simulated"][2] == cluster.updates and cluster.reached < scoreboard.LONGEST
+    assert 0.95 * cluster.updates < row["simulated"][2] <= cluster.updates
 
 
 def test_the_time_of_a_message_is_found():
