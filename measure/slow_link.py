@@ -36,7 +36,6 @@ FOUND = ROOT / "measure" / "slow_link.json"
 MBIT, SECONDS, SEEDS, TUNING_SEED = 10, 120, (0, 1, 2), 10
 WORK = ("--model", "gpt", "--data", "text", "--steps", "1000000", "--timeout", "3600")
 LINK = ("--link_mbit", str(MBIT))
-ALONE = ("--compute_ms", 30)
 PLACES = "results", "checkpoint_dir"  # flags that name folders of the machine
 # Scheme -> its script, its flags, and the middle of its grid of rates: of the local steps, or of
 # the ps.
@@ -51,11 +50,6 @@ SCHEMES = {
                           "--outer_momentum", 0.5), 0.2),
     "DiLoCo": ("DiLoCo", (), 0.004),
     "Async-DiLoCo": ("Async-DiLoCo", (), 0.004),
-    # The lines to beat: one process, with no link. Its mini-batches take as long as those of two
-    # workers that share the cores.
-    "One process": ("Non-Distributed-Setup", ALONE, 0.4),
-    "One process, AdamW": ("DiLoCo", ("--workers", 1, "--outer_rate", 1, "--outer_momentum", 0,
-                                      *ALONE), 0.002),
 }  # fmt: skip
 TOGETHER = ("Synchronous-SGD", "Local-SGD", "Sign-SGD", "SlowMo", "DiLoCo")  # all wait for all
 LONGEST = 1200  # seconds, of a run to the target
@@ -84,15 +78,9 @@ def run_of(scheme: str, *flags) -> Run:
     return Run(example, *WORK, *own, *flags)
 
 
-def linked(scheme: str) -> bool:
-    return ALONE[0] not in SCHEMES[scheme][1]
-
-
 def race_of(scheme: str, *flags, seconds: float = SECONDS, goal: float = -math.inf) -> dict:
-    """Trains for so many seconds, or until the loss is at most `goal`; over the link, if the scheme
-    has more than one process."""
-    link = LINK if linked(scheme) else ()
-    with run_of(scheme, *link, *flags) as made:
+    """Trains over the link for so many seconds, or until the loss is at most `goal`."""
+    with run_of(scheme, *LINK, *flags) as made:
         looked = time.time()
         while not made.over() and time.time() < made.began + seconds:
             time.sleep(0.5)  # only to look again

@@ -60,16 +60,11 @@ def test_the_race_is_run_as_tuned_with_every_seed():
         for seed, made in runs.items():
             flags = made["flags"]
             assert flags["learning_rate"] == slow_link.best_rate(KEPT["tuning"], name)
-            assert (flags["seed"], flags["model"]) == (int(seed), "gpt")
-            assert flags["link_mbit"] == (10 if slow_link.linked(name) else None)
+            assert (flags["seed"], flags["link_mbit"], flags["model"]) == (int(seed), 10, "gpt")
             assert not set(flags) & set(slow_link.PLACES)
             seconds, updates, sent, losses = np.array(made["curve"]).T
             assert seconds[-1] > 0.9 * slow_link.SECONDS and (np.diff(updates) >= 0).all()
-            assert losses[0] > 6
-            if slow_link.linked(name):
-                assert sent[-1] * 8 / seconds[-1] < 1.05 * 10
-            else:
-                assert 30 < 1000 * made["step"][0] / flags.get("window", 1) < 36
+            assert sent[-1] * 8 / seconds[-1] < 1.05 * 10 and losses[0] > 6
 
 
 def test_what_the_pages_say_about_the_race():
