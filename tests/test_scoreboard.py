@@ -331,7 +331,7 @@ def test_what_a_run_measures_is_enough_to_simulate_it(monkeypatch, scheme, windo
     assert row["real"] == [*line["cluster"]["real"], 800] and row["late"] is late
     (speed, stale), (guess, guessed) = row["real"][:2], row["simulated"][:2]
     assert guess == pytest.approx(speed, rel=0.05)
-    assert guessed == pytest.approx(stale, rel=0.1, abs=0.05)
+    assert guessed == pytest.approx(stale, rel=0.1, abs=0.2)
     cluster, _ = linked.simulated(line, 0.001)
     assert 0.95 * cluster.updates < row["simulated"][2] <= cluster.updates
 
