@@ -15,13 +15,17 @@ from common.graph.scope import scope
 
 
 class Gate:
-    """One gate on a task, usually ps 0; tasks that use the same name share it."""
+    """One gate on a task, usually ps 0; tasks that use the same name share it.
+
+    Attributes:
+        closed: whether its queue is closed: then the gate is open. A scalar.
+    """
 
     @scope("gates")
     def __init__(self, name: str, device: str = "/job:ps/task:0"):
         with tf.device(device):
             queue = tf.FIFOQueue(1, tf.bool, shapes=[[]], shared_name=f"gate/{name}")
-            self._open, self._pass, self._closed = queue.close(), queue.dequeue(), queue.is_closed()
+            self._open, self._pass, self.closed = queue.close(), queue.dequeue(), queue.is_closed()
 
     def open(self, session: tf.Session) -> None:
         while True:
@@ -35,7 +39,7 @@ class Gate:
             return
 
     def is_open(self, session: tf.Session) -> bool:
-        return bool(session.run(self._closed))
+        return bool(session.run(self.closed))
 
     def opens(self, session: tf.Session, seconds: float) -> bool:
         """Whether it is open or opens within `seconds`; allow time for a message to the ps."""

@@ -1,6 +1,7 @@
 """Several steps in one call are the same steps, even if the call fails in the middle."""
 
 import argparse
+import threading
 import types
 
 import numpy as np
@@ -244,6 +245,29 @@ def test_values_computed_from_a_step_come_from_the_last_one(tmp_path):
             training.write()
     (events,) = trace.read_events(tmp_path, 1)
     assert [event["global_step"] for event in events] == list(range(1, 3 * COUNT + 1))
+
+
+def test_a_step_does_not_wait_until_its_rows_are_read(tmp_path):
+    """Over a slow link, that takes as long as a part of a step."""
+    with tf.Graph().as_default():
+        session, training, *_ = counting(tmp_path, 1.0)
+        free, run = threading.Event(), session.run
+
+        def slow(*fetches):
+            assert free.wait(60)
+            return run(*fetches)
+
+        with session:
+            session.run = slow  # a step is a callable instead
+            for _ in range(3):
+                training.run()
+            (events,) = trace.read_events(tmp_path, 1)
+            assert not events
+            free.set()
+            training.run()
+            training.write()
+    (events,) = trace.read_events(tmp_path, 1)
+    assert [event["loss"] for event in events] == list(range(1, 4 * COUNT + 1))
 
 
 @pytest.mark.parametrize("default", [False, True])

@@ -53,19 +53,29 @@ class Rows:
         self.count = 0
 
 
-def read_all(several: Sequence[Rows], session: tf.Session) -> list[list[list[float]]]:
-    """Returns the rows of each since the last call, in the order in which they were put.
-
-    One call of the session reads all. The first one also returns the last rows that an earlier
-    process has read.
-    """
+def wanted(several: Sequence[Rows]) -> tuple[list, dict]:
+    """What a call of the session has to fetch, and to feed, for `taken`."""
     feeds = {each.arrived: each.count for each in several if each.count is not None}
-    fetches = [[each.both, *([each.gone] if each.count is None else [])] for each in several]
+    return [[each.both, *([each.gone] if each.count is None else [])] for each in several], feeds
+
+
+def taken(several: Sequence[Rows], values: Sequence) -> list[list[list[float]]]:
+    """Returns the rows of each since the last call, in the order in which they were put. The first
+    call also returns the last rows that an earlier process has read.
+
+    Args:
+        values: what a call of the session has fetched.
+    """
     found = []
-    for each, (rows, *gone) in zip(several, session.run(fetches, feeds), strict=True):
+    for each, (rows, *gone) in zip(several, values, strict=True):
         each.count = len(rows) + int(gone[0] if gone else each.count)
         found.append(rows.tolist())
     return found
+
+
+def read_all(several: Sequence[Rows], session: tf.Session) -> list[list[list[float]]]:
+    """Reads the rows with one call of the session."""
+    return taken(several, session.run(*wanted(several)))
 
 
 class _State:

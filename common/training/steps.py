@@ -1,14 +1,21 @@
-"""Runs the steps of the training loop, and writes their events."""
+"""Runs the steps of the training loop, and writes their events.
+
+What a step has measured is on the ps, and over a slow link to read it takes as long as a part of
+the next step. So a thread reads it meanwhile: where all workers wait for the last one, they would
+wait for its reading, too.
+"""
 
 import functools
 import json
 import math
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 
 import tensorflow.compat.v1 as tf
 
-from common.graph.rows import read_all
+from common.graph import rows
 from common.record import trace
 from common.training import several
 from common.training.measured import Call, Measured, Replica
@@ -39,6 +46,8 @@ class Step:
             self.ends = several.of(copy, self.ends)
             self.last = functools.partial(several.of, copy)
         self._calls: list[Call] = []
+        self._left: list[list] = [[] for _ in self._rows]  # rows of calls that have no events yet
+        self._reading: Future | None = None
         self._due = 0.0  # when to read the rows
         self._say_at = 0.0
         self._unsaid: dict = {}  # the first replica's last event, if it has no line yet
@@ -49,8 +58,9 @@ class Step:
         self.session = session
         session.steps |= set(self.ends)
         self._call = session.make_callable(self.ends)
+        self._reading = None  # that was another session
         if replaced:
-            self._calls = []
+            self._calls, self._left = [], [[] for _ in self._rows]
             for part in self._rows:
                 part.forget(session)
             for each in self._measured:
@@ -75,11 +85,18 @@ class Step:
     def note(self, call: Call) -> None:
         """Notes a call of the session."""
         self._calls.append(call)
-        if call.ended is not None and call.ended > self._due:
-            self.write()
+        if call.ended is None or call.ended < self._due:
+            return
+        if self._reading is None:
+            fetches, feeds = rows.wanted(self._rows)
+            read = functools.partial(self.session.run, fetches, feeds)
+            self._began, self._reading = time.time(), _meanwhile(read)
+        elif self._reading.done():
+            # Which rows has an aborted call left? That can be told if nothing is under way.
+            self._write(any(each.ended is None for each in self._calls))
 
     def write(self, last: bool = False) -> None:
-        """Reads the rows of past calls, and adds a line to the events for each step.
+        """Reads the rows of all past calls, and adds a line to the events for each step.
 
         Args:
             last: no more steps will come.
@@ -87,8 +104,23 @@ class Step:
         Raises:
             tf.train.NanLossDuringTrainingError: if a loss is NaN.
         """
-        calls, self._calls, diverged, began = self._calls, [], False, time.time()
-        left = iter(read_all(self._rows, self.session))
+        self._write(True, last)
+
+    def _write(self, whole: bool, last: bool = False) -> None:
+        """`whole`: of all past calls, or of those whose rows have been read."""
+        if self._reading:
+            reading, self._reading = self._reading, None
+            self._take(rows.taken(self._rows, reading.result()))
+            self._due = time.time() + max(SOON, 10 * (time.time() - self._began))
+        if whole:
+            self._take(rows.read_all(self._rows, self.session))
+        ready = None if whole else min(len(each) // self.count for each in self._left)
+        calls = self._calls[:ready]
+        self._calls = self._calls[len(calls) :]
+        ends = [len(each) if whole else self.count * len(calls) for each in self._left]
+        found = [each[:end] for each, end in zip(self._left, ends)]
+        self._left = [each[end:] for each, end in zip(self._left, ends)]
+        left, diverged = iter(found), False
         for k, each in enumerate(self._measured):
             events = list(each.events(calls, self.count, [next(left) for _ in each.rows]))
             # Whole lines at once: so nobody reads half a line.
@@ -97,13 +129,29 @@ class Step:
             each.board.note(events, last or diverged)
             if k == 0 and events:
                 self._unsaid = events[-1]
-        self._due = time.time() + max(SOON, 10 * (time.time() - began))
         if self._unsaid and (last or time.time() > self._say_at):  # once a second, to the log
             said = [self._unsaid[key] for key in ("global_step", "loss", "staleness")]
             print(trace.line(self._measured[0].worker, *said), flush=True)
             self._say_at, self._unsaid = time.time() + 1, {}
         if diverged:
             raise tf.train.NanLossDuringTrainingError
+
+    def _take(self, found: list[list]) -> None:
+        self._left = [left + new for left, new in zip(self._left, found, strict=True)]
+
+
+def _meanwhile(work: Callable) -> Future:
+    """Does the work in a thread, which does not keep the process from ending."""
+    future: Future = Future()
+
+    def run():
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
 
 
 class Notes(tf.train.SessionRunHook):
