@@ -125,8 +125,10 @@ class Hosts:
         _call("ip", "-n", space, "address", "add", f"{address}/24", "dev", "eth0")
         _call("ip", "-n", space, "link", "set", "eth0", "up")
         if mbit:  # as in common/launch/link.py, but each direction has its own
-            reno = ["sh", "-c", f"echo reno > {link.CONGESTION}"]
-            _call("ip", "netns", "exec", space, *reno)
+            for name, value in link.TCP.items():
+                file = link.SYSCTL / name
+                how = f"test ! -e {file} || echo {value} > {file}"
+                _call("ip", "netns", "exec", space, "sh", "-c", how)
             bucket = link.bucket(mbit)
             how = ["rate", f"{8 * bucket['rate']}bit", "burst", bucket["burst"],
                    "limit", bucket["limit"]]  # fmt: skip
