@@ -1,21 +1,22 @@
 """Parameter servers, workers and the links between them, in virtual time (discrete events, SimPy).
 
-A transfer waits until the links of the ps are free, and then takes bytes / speed. The parameters
-are spread evenly over all ps, whose links work in parallel.
+A transfer takes bytes / speed, once those that came before have passed. The parameters are spread
+evenly over all ps, whose links work in parallel.
 """
 
+import math
 import random
+from collections import deque
 
 import simpy
 
 # A full packet carries 1,448 bytes in 1,514 (as the kernel counts them), and three of four packets
 # are acknowledged with 66. The calls around a transfer have so many bytes, whatever its size.
 WIRE, CALL = (1514 + 3 / 4 * 66) / 1448, 1250
-# How long a small message waits on a busy link: on average 3/4 of what is left of the transfer that
-# is on its way, and at most 30 kB of each that waits, since the packets of all connections mix.
-# Both were fitted to the staleness of real runs with 101,770 parameters over 100 Mbit/s;
-# measure/linked.py compares others.
-REST, AHEAD = 3 / 4, 30_000
+MESSAGE = 300  # bytes of a request or a confirmation, which are among those of a call
+# TCP sends at most so many bytes at once. A connection with more of them takes turns with others,
+# and has two such pieces on the link.
+PIECE, PIECES = 65_536, 50  # of a very large transfer, fewer and larger pieces
 
 
 def transfer_seconds(parameters: int, mbit: float, bits: int = 32) -> float:
@@ -24,20 +25,19 @@ def transfer_seconds(parameters: int, mbit: float, bits: int = 32) -> float:
 
 
 class Link:
-    """A link that carries one transfer after another. Of those that wait, the next is chosen at
-    random, since connections compete for the link.
+    """A link that carries what comes first first.
 
     Args:
         env: the simulated clock.
         mbit: Mbit/s; None: no limit.
-        rng: chooses.
     """
 
-    def __init__(self, env, mbit: float | None, rng):
-        self.env, self.rng = env, rng
+    def __init__(self, env, mbit: float | None):
+        self.env = env
         self.seconds_per_byte = 8e-6 / mbit if mbit else 0.0
-        self.waiting, self.ahead = [], 0.0
-        self.sending, self.until, self.total_bytes = False, 0.0, 0.0
+        self.waiting: deque = deque()  # pieces: bytes, and what follows
+        self.until, self.ahead = 0.0, 0.0  # when the link is free of one, and bytes of the others
+        self.sending, self.total_bytes = False, 0.0
 
     def send(self, count: float, done) -> None:
         """Calls `done()` when `count` bytes have passed; without a limit, at once."""
@@ -45,34 +45,46 @@ class Link:
         if not self.seconds_per_byte:
             done()
             return
-        self.waiting.append((count, done))
-        self.ahead += min(count, AHEAD)
-        if not self.sending:
-            self._next()
+        pieces = min(PIECES, math.ceil(count / PIECE))
+        left = pieces
+
+        def passed():
+            nonlocal left
+            left -= 1
+            if left >= 2:
+                self._queue(count / pieces, passed)
+            elif not left:
+                done()
+
+        for _ in range(min(2, pieces)):
+            self._queue(count / pieces, passed)
 
     def delay(self) -> float:
-        """Seconds until a small message can pass."""
+        """Seconds until a message that comes now has passed: at once, if the link is free."""
         if not self.sending:
             return 0.0
-        rest = self.rng.uniform(0, 2 * REST) * (self.until - self.env.now)
-        return rest + self.seconds_per_byte * self.ahead
+        return self.until - self.env.now + self.seconds_per_byte * (self.ahead + MESSAGE)
+
+    def _queue(self, count: float, passed) -> None:
+        self.waiting.append((count, passed))
+        self.ahead += count
+        if not self.sending:
+            self._next()
 
     def _next(self) -> None:
         self.sending = bool(self.waiting)
         if not self.sending:
             return
-        chosen = self.rng.randrange(len(self.waiting))
-        # Swapped with the last, so that removing it takes the same time for any number.
-        self.waiting[chosen], self.waiting[-1] = self.waiting[-1], self.waiting[chosen]
-        count, done = self.waiting.pop()
-        self.ahead -= min(count, AHEAD)
-        self.until = self.env.now + count * self.seconds_per_byte
+        count, passed = self.waiting.popleft()
+        self.ahead -= count
+        seconds = count * self.seconds_per_byte
+        self.until = self.env.now + seconds
 
-        def passed(_):
+        def over(_):
+            passed()
             self._next()
-            done()
 
-        self.env.timeout(count * self.seconds_per_byte).callbacks.append(passed)
+        self.env.timeout(seconds).callbacks.append(over)
 
 
 class Cluster:
@@ -108,7 +120,7 @@ class Cluster:
 
     def _links(self) -> list[Link]:
         flags = self.flags
-        return [Link(self.env, flags.link_mbit, self.rng) for _ in range(flags.ps)]
+        return [Link(self.env, flags.link_mbit) for _ in range(flags.ps)]
 
     # What takes time.
 
@@ -171,6 +183,10 @@ class Cluster:
             self.held.append(self.env.event())
             yield self.held[-1]
         self.asked[k] += self.env.now - arrived  # that was waiting
+        return (yield from self.fetch(k))
+
+    def fetch(self, k: int):
+        """The ps have worker k's request, and answer it. Returns the same as `pull`."""
         self.read[k] = self.env.now
         w, number = self.w, self.updates
         yield from self.travel(self.down)
@@ -185,22 +201,24 @@ class Cluster:
             return  # too late
         staleness = self.updates - pulled_at
         w = self.scheme.update(self.w, a, staleness, pulled)
-        told = self.message(self.down)
-        self.journal.step(self, k, self.updates + 1, pulled_at, staleness, told)
         self.update(w, [k])
         self.pushed[k] += 1
-        held, self.held = self.held, []
+        number, (held, self.held) = self.updates, (self.held, [])
         for event in held:
             event.succeed()
-        yield from self.confirm(k, told)
+        yield from self.answer(k, number, pulled_at, staleness, bool(held))
 
     def token(self, k: int):
-        """Waits until there is a token that worker k has not used; returns the newest."""
+        """Worker k's request waits at the ps for a token that it has not used; returns the
+        newest."""
+        self.asked[k] = self.env.now
+        yield self.ask(k)
+        arrived = self.env.now
         while self.last_token[k] == self.updates:
             yield self.released
-        self.last_token[k] = number = self.updates
-        yield self.wait(self.message(self.down))
-        return number
+        self.asked[k] += self.env.now - arrived
+        self.last_token[k] = self.updates
+        return self.updates
 
     def push_to_round(self, k: int, a, token: int):
         """Sends `a` to the ps, which drop it if its round is over. The push that completes a round
@@ -209,18 +227,19 @@ class Cluster:
         yield self.serve(k)
         if self.finished.triggered:
             return
-        told = self.message(self.down)
-        self.journal.step(self, k, token + 1, token, 0, told)
+        complete = False
         if token != self.updates:
             self.journal.drop(k)
         else:
             self.round[k] = a
-            if len(self.round) == self.flags.workers - getattr(self.flags, "backup_workers", 0):
-                self.update(self.scheme.update_round(self.w, self.round), sorted(self.round))
-                self.round, before = {}, self.released
-                self.released = self.env.event()
-                before.succeed()
-        yield from self.confirm(k, told)
+            needed = self.flags.workers - getattr(self.flags, "backup_workers", 0)
+            complete = len(self.round) == needed
+        if complete:
+            self.update(self.scheme.update_round(self.w, self.round), sorted(self.round))
+            self.round, before = {}, self.released
+            self.released = self.env.event()
+            before.succeed()
+        yield from self.answer(k, token + 1, token, 0, complete)
 
     def update(self, w, workers: list[int]) -> None:
         """Makes an update with the pushes of `workers`. The last one ends the run."""
@@ -228,6 +247,15 @@ class Cluster:
         self.journal.update(self, workers)
         if self.updates == self.flags.steps:
             self.finished.succeed()
+
+    def answer(self, k: int, number: int, pulled_at: int, staleness: int, woke: bool):
+        """The ps have handled worker k's push, for update `number`, and confirm it. `woke`: it lets
+        others go on, and the ps answer these first."""
+        if woke and not self.finished.triggered:
+            yield self.wait(0)
+        told = self.message(self.down)
+        self.journal.step(self, k, number, pulled_at, staleness, told)
+        yield from self.confirm(k, told)
 
     def confirm(self, k: int, told: float):
         """The confirmation travels to worker k for `told` seconds. Worker 0 may then evaluate."""

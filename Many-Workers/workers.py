@@ -26,10 +26,11 @@ def elastic(cluster, k):
 
 
 def synchronous(cluster, k):
-    """Waits for a token, the number of updates so far; then pulls, computes and pushes."""
+    """Asks for w~, which the ps send once there is a token, the number of updates so far; then
+    computes and pushes."""
     while True:
         token = yield from cluster.token(k)
-        w, _ = yield from cluster.pull(k)
+        w, _ = yield from cluster.fetch(k)
         yield cluster.computing(k)
         a = cluster.scheme.contribution(k, w)
         yield from cluster.push_to_round(k, a, token)

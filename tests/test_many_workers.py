@@ -21,7 +21,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import panels
 import pytest
+import simpy
 import simulate
+from cluster import Link
 from conftest import ROOT, environment, eventually, processes
 from schemes import SCHEMES
 from toys import InTurn, Parabola, Sparse
@@ -224,6 +226,27 @@ def test_memory_does_not_grow_with_the_number_of_updates(tmp_path, monkeypatch):
     assert (where / "curves.png").exists()
     gaps = {b["local_step"] - a["local_step"] for a, b in itertools.pairwise(events[0])}
     assert gaps == {1, 5 * 40 + 1}  # 40 consecutive steps of every 240
+
+
+def test_a_link_serves_who_comes_first_and_lets_large_transfers_take_turns():
+    """A link of 1 MB/s. What is larger than 64 kB passes in pieces, of which two may wait."""
+    env, passed = simpy.Environment(), []
+    link = Link(env, 8)
+
+    def at(name):
+        return lambda: passed.append((name, env.now))
+
+    piece = 65_536
+    link.send(3 * piece, at("large"))
+    link.send(20_000, at("small"))
+    link.send(2 * piece, at("later"))
+    assert link.delay() == pytest.approx((4 * piece + 20_000 + 300) * 1e-6)
+    env.run()
+    large = 5 * piece + 20_000  # its third piece waits, from when the first has passed
+    names, times = zip(*passed)
+    assert names == ("small", "later", "large")
+    assert times == pytest.approx([1e-6 * n for n in (2 * piece + 20_000, large - piece, large)])
+    assert link.delay() == 0 and link.total_bytes == large
 
 
 def test_real_runs_over_slow_links_are_as_simulated():
