@@ -5,9 +5,9 @@
 
 The real runs are made one at a time, on a machine that does nothing else. A simulation gets what
 was measured: how long a mini-batch took (the median), when the workers began, and the time of a
-message, from the scoreboard's runs of HogWild with one worker. The rest is computed: speed and
-staleness. So are the updates that each run of the scoreboard needs. The results go to
-`linked.json`, which a README quotes.
+message, from a run of HogWild with one worker (of the scoreboard's, which are made several at a
+time, for those). The rest is computed: speed and staleness. So are the updates that each run of the
+scoreboard needs. The results go to `linked.json`, which a README quotes.
 """
 
 import functools
@@ -75,8 +75,9 @@ def real(kept: dict) -> None:
     rates = functools.partial(scoreboard.best_rate, read(scoreboard.FOUND))
     kept["runs"] = []
     for delay in (None, DELAY):
-        jobs = [(scheme, WORKERS, mbit, rates(scheme, WORKERS, mbit), 0)
-                for mbit, scheme in itertools.product(LINKS, SCHEMES)]  # fmt: skip
+        settings = [(scheme, WORKERS, mbit) for mbit, scheme in itertools.product(LINKS, SCHEMES)]
+        settings += [("HogWild", 1, max(LINKS))] * (not delay)
+        jobs = [(*setting, rates(*setting), 0) for setting in settings]
         ready = functools.partial(add, kept["runs"], delay)
         scoreboard.run_all(jobs, scoreboard.Goal(longest=SECONDS), ready, 1, delay)
 
@@ -88,13 +89,13 @@ def add(runs: list[dict], delay: dict | None, line: dict) -> None:
 
 def again(kept: dict) -> None:
     """Simulates each run: the same seed, rate and length."""
-    lines = scoreboard.complete()
-    kept["latency"] = latency(lines)
-    lines = [line | {"late": False} for line in lines if line["workers"] == WORKERS]
-    for name, wanted in (("speed", kept.get("runs", [])), ("updates", lines)):
+    boards = [line | {"late": False} for line in scoreboard.complete()]
+    for name, wanted in (("speed", kept.get("runs", [])), ("updates", boards)):
         ready = [line for line in wanted if "cluster" in line]
-        found = grid.processes().map(beside, ready, itertools.repeat(kept["latency"]))
-        kept[name] = list(found)
+        message = latency(ready)
+        ready = [line for line in ready if line["workers"] == WORKERS]
+        found = grid.processes().map(beside, ready, itertools.repeat(message))
+        kept[name] = {"latency": message, "rows": list(found)}
 
 
 def latency(lines: list[dict]) -> float:
@@ -139,7 +140,7 @@ def simulated(line: dict, latency: float) -> tuple[Same, list[list[dict]]]:
 def table(kind: str) -> str:
     """A Markdown table for the READMEs: `speed` (and staleness), or `updates`."""
     found = defaultdict(dict)
-    for row in read(FOUND)[kind]:
+    for row in read(FOUND)[kind]["rows"]:
         name = row["scheme"] + ", one late" * row["late"]
         found[name].setdefault(row["mbit"], []).append((row["real"], row["simulated"]))
     what = {"speed": (off, stale), "updates": (needed,)}[kind]

@@ -253,7 +253,7 @@ def test_real_runs_over_slow_links_are_as_simulated():
     """Eight workers, also with one late, over 100 and 1,000 Mbit/s: speed within 8 %, the mean
     staleness within 10 %, or half an update. Over 10 Mbit/s, which they fill, how TCP shares the
     link matters: within 15 %, and 1.3 updates. `measure/linked.py` made and simulated them."""
-    rows = json.loads((ROOT / "measure" / "linked.json").read_text())["speed"]
+    rows = json.loads((ROOT / "measure" / "linked.json").read_text())["speed"]["rows"]
     made = [(row["scheme"], row["mbit"], row["late"]) for row in rows]
     assert sorted(made) == sorted(itertools.product(linked.SCHEMES, linked.LINKS, (False, True)))
     for row in rows:
