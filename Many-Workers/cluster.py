@@ -4,7 +4,6 @@ A transfer takes bytes / speed, once those that came before have passed. The par
 evenly over all ps, whose links work in parallel.
 """
 
-import math
 import random
 from collections import deque
 
@@ -14,9 +13,9 @@ import simpy
 # are acknowledged with 66. The calls around a transfer have so many bytes, whatever its size.
 WIRE, CALL = (1514 + 3 / 4 * 66) / 1448, 1250
 MESSAGE = 300  # bytes of a request or a confirmation, which are among those of a call
-# TCP sends at most so many bytes at once. A connection with more of them takes turns with others,
-# and has two such pieces on the link.
-PIECE, PIECES = 65_536, 50  # of a very large transfer, fewer and larger pieces
+# TCP puts a large transfer on the link in pieces of 64 kB, two at a time. So a message waits for at
+# most this much of each. (The transfers themselves do not take turns here, as they do there.)
+AHEAD = 2 * 65_536
 
 
 def transfer_seconds(parameters: int, mbit: float, bits: int = 32) -> float:
@@ -25,7 +24,7 @@ def transfer_seconds(parameters: int, mbit: float, bits: int = 32) -> float:
 
 
 class Link:
-    """A link that carries what comes first first.
+    """A link that carries one transfer after another: who comes first is served first.
 
     Args:
         env: the simulated clock.
@@ -35,8 +34,8 @@ class Link:
     def __init__(self, env, mbit: float | None):
         self.env = env
         self.seconds_per_byte = 8e-6 / mbit if mbit else 0.0
-        self.waiting: deque = deque()  # pieces: bytes, and what follows
-        self.until, self.ahead = 0.0, 0.0  # when the link is free of one, and bytes of the others
+        self.waiting: deque = deque()
+        self.until, self.ahead = 0.0, 0.0  # the end of this transfer, and bytes of the next ones
         self.sending, self.total_bytes = False, 0.0
 
     def send(self, count: float, done) -> None:
@@ -45,46 +44,31 @@ class Link:
         if not self.seconds_per_byte:
             done()
             return
-        pieces = min(PIECES, math.ceil(count / PIECE))
-        left = pieces
-
-        def passed():
-            nonlocal left
-            left -= 1
-            if left >= 2:
-                self._queue(count / pieces, passed)
-            elif not left:
-                done()
-
-        for _ in range(min(2, pieces)):
-            self._queue(count / pieces, passed)
+        self.waiting.append((count, done))
+        self.ahead += min(count, AHEAD)
+        if not self.sending:
+            self._next()
 
     def delay(self) -> float:
         """Seconds until a message that comes now has passed: at once, if the link is free."""
         if not self.sending:
             return 0.0
-        return self.until - self.env.now + self.seconds_per_byte * (self.ahead + MESSAGE)
-
-    def _queue(self, count: float, passed) -> None:
-        self.waiting.append((count, passed))
-        self.ahead += count
-        if not self.sending:
-            self._next()
+        rest = min(self.until - self.env.now, self.seconds_per_byte * AHEAD)
+        return rest + self.seconds_per_byte * (self.ahead + MESSAGE)
 
     def _next(self) -> None:
         self.sending = bool(self.waiting)
         if not self.sending:
             return
-        count, passed = self.waiting.popleft()
-        self.ahead -= count
-        seconds = count * self.seconds_per_byte
-        self.until = self.env.now + seconds
+        count, done = self.waiting.popleft()
+        self.ahead -= min(count, AHEAD)
+        self.until = self.env.now + count * self.seconds_per_byte
 
-        def over(_):
-            passed()
+        def passed(_):
+            done()
             self._next()
 
-        self.env.timeout(seconds).callbacks.append(over)
+        self.env.timeout(count * self.seconds_per_byte).callbacks.append(passed)
 
 
 class Cluster:

@@ -228,25 +228,20 @@ def test_memory_does_not_grow_with_the_number_of_updates(tmp_path, monkeypatch):
     assert gaps == {1, 5 * 40 + 1}  # 40 consecutive steps of every 240
 
 
-def test_a_link_serves_who_comes_first_and_lets_large_transfers_take_turns():
-    """A link of 1 MB/s. What is larger than 64 kB passes in pieces, of which two may wait."""
+def test_a_link_serves_who_comes_first():
+    """A link of 1 MB/s. A message waits for at most 128 kB of each transfer before it."""
     env, passed = simpy.Environment(), []
     link = Link(env, 8)
-
-    def at(name):
-        return lambda: passed.append((name, env.now))
-
-    piece = 65_536
-    link.send(3 * piece, at("large"))
-    link.send(20_000, at("small"))
-    link.send(2 * piece, at("later"))
-    assert link.delay() == pytest.approx((4 * piece + 20_000 + 300) * 1e-6)
+    for name, count in (("large", 400_000), ("small", 20_000), ("later", 300_000)):
+        link.send(count, lambda name=name: passed.append((name, env.now)))
+    assert link.delay() == pytest.approx((2 * 2 * 65_536 + 20_000 + 300) * 1e-6)
+    env.run(until=0.35)
+    assert link.delay() == pytest.approx(0.05 + (2 * 65_536 + 20_000 + 300) * 1e-6)
     env.run()
-    large = 5 * piece + 20_000  # its third piece waits, from when the first has passed
     names, times = zip(*passed)
-    assert names == ("small", "later", "large")
-    assert times == pytest.approx([1e-6 * n for n in (2 * piece + 20_000, large - piece, large)])
-    assert link.delay() == 0 and link.total_bytes == large
+    assert names == ("large", "small", "later")
+    assert times == pytest.approx([0.4, 0.42, 0.72])
+    assert link.delay() == 0 and link.total_bytes == 720_000
 
 
 # Where a few milliseconds at a parameter server decide who comes first on a full link, or eight
