@@ -17,10 +17,9 @@ from pathlib import Path
 
 SYSCTL = Path("/proc/sys/net/ipv4")  # of this process's network
 # How TCP sends over such a link, whatever this machine's settings are. With BBR, some workers stay
-# half as fast as others. A connection that was never alone on the link since it began would send
-# small pieces, which wait in turns with those of others, and one that was alone the whole message
-# at once; after a pause, it would begin with 10 packets. Between machines, where the way takes less
-# than 0.5 ms, all send at once.
+# half as fast as others. If a connection has never seen a round trip below 0.5 ms, which on a busy
+# link is chance, the kernel sends its messages in small pieces, else at once. Here all send at
+# once, as between machines near each other. Nor do they begin slowly again after a pause.
 TCP = {
     "tcp_congestion_control": "reno",  # the only one that every kernel has, and allows
     "tcp_slow_start_after_idle": "0",
