@@ -9,6 +9,7 @@ With `--out_of_order`, `Task.first` is not the graph's first operation. `test_ab
 
 import argparse
 import ctypes
+import math
 import re
 import sys
 import tempfile
@@ -21,15 +22,15 @@ from common.cluster import Task
 from common.graph import aborts
 from common.launch import network
 from common.session import next_update
+from common.training import steps as training
 from common.training.measured import Replica
-from common.training.steps import Step
 
 tf.disable_eager_execution()
 SEEDS = ctypes.CDLL(None)  # what is preloaded: seeds.c
 SECONDS = 2.0  # a call that waits for nothing takes much less
 
 
-def step_of(task, index: int, w: tf.Variable, count: tf.Variable) -> Step:
+def step_of(task, index: int, w: tf.Variable, count: tf.Variable) -> training.Step:
     """Adds 1 to a parameter."""
     pull = copies.pull([w], count)
     with tf.device(task.device):
@@ -37,10 +38,10 @@ def step_of(task, index: int, w: tf.Variable, count: tf.Variable) -> Step:
     push = copies.send([one], [w])
     with next_update(count, task.flags, push) as update:
         step = w.assign_add(push.values[0], read_value=False)
-    return Step(task, index, [Replica(step, one, pull, push, update)])
+    return training.Step(task, index, [Replica(step, one, pull, push, update)])
 
 
-def call(step: Step) -> None:
+def call(step: training.Step) -> None:
     try:
         step.run()
         print("made", flush=True)
@@ -78,11 +79,13 @@ def main(out_of_order: bool) -> None:
             variables.append((tf.Variable(0.0), tf.Variable(0, dtype=tf.int64)))
     steps = [step_of(task, k, *variables[k]) for k in range(2)]
     aborts.watch(hosts)
+    training.SOON = math.inf  # no read comes between the calls, with the same number
     with aborts.Connection(servers[-1].target, task.config) as session:
         session.run(tf.global_variables_initializer())
         for step in steps:
             step.prepare(session, True)
             call(step)
+            step.write()  # what it measured has been read
         SEEDS.fix_seed(7)
         call(steps[1])
         other = threading.Thread(target=call, args=[steps[0]])

@@ -19,10 +19,11 @@ class Rows:
 
     Attributes:
         put: adds a row to the queue, once its values are available.
-        arrived: a placeholder for how many rows have arrived here, since the first.
+        count: how many rows have arrived here, since the first; -1: nobody here knows, since
+            another process read them, too.
+        known: a placeholder for `count`.
+        arrived: the same; if unknown, how many rows the device no longer has.
         both: the rows that have not arrived, or may not have.
-        gone: how many rows the device no longer has.
-        count: how many have arrived; None: nobody here knows, since another process read them, too.
     """
 
     @scope("events")
@@ -36,8 +37,8 @@ class Rows:
             new = queue.dequeue_many(queue.size())
             kept = _State(f"rows-{name}-kept", tf.zeros([0, len(values)], tf.float64))
             gone = _State(f"rows-{name}-gone", tf.zeros([], tf.int64))  # how many rows it dropped
-            self.gone = gone.value
-            self.arrived = tf.placeholder_with_default(gone.value, [])
+            self.known = tf.placeholder(tf.int64, [])
+            self.arrived = tf.where(self.known < 0, gone.value, self.known)
             both = tf.concat([kept.value[self.arrived - gone.value :], new], axis=0)
             with tf.control_dependencies([both]):  # all is read before anything is written
                 written = [kept.write(both), gone.write(self.arrived)]
@@ -45,7 +46,7 @@ class Rows:
                 self.both = tf.identity(both)
             with tf.control_dependencies([new]):
                 self._forget = tf.group(kept.write(kept.first), gone.write(gone.first))
-        self.count: int | None = None
+        self.count = -1
 
     def forget(self, session: tf.Session) -> None:
         """Drops all rows: another process, or a lost session, left them."""
@@ -55,8 +56,9 @@ class Rows:
 
 def wanted(several: Sequence[Rows]) -> tuple[list, dict]:
     """What a call of the session has to fetch, and to feed, for `taken`."""
-    feeds = {each.arrived: each.count for each in several if each.count is not None}
-    return [[each.both, *([each.gone] if each.count is None else [])] for each in several], feeds
+    # Always the same tensors: the graph of such a call is prepared once, which takes its time.
+    feeds = {each.known: each.count for each in several}
+    return [(each.both, each.arrived) for each in several], feeds
 
 
 def taken(several: Sequence[Rows], values: Sequence) -> list[list[list[float]]]:
@@ -67,8 +69,8 @@ def taken(several: Sequence[Rows], values: Sequence) -> list[list[list[float]]]:
         values: what a call of the session has fetched.
     """
     found = []
-    for each, (rows, *gone) in zip(several, values, strict=True):
-        each.count = len(rows) + int(gone[0] if gone else each.count)
+    for each, (rows, arrived) in zip(several, values, strict=True):
+        each.count = int(arrived) + len(rows)
         found.append(rows.tolist())
     return found
 

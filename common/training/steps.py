@@ -20,7 +20,7 @@ from common.record import trace
 from common.training import several
 from common.training.measured import Call, Measured, Replica
 
-SOON = 0.25  # seconds between reads of the rows; more if reading takes over a tenth of that
+SOON = 0.25  # seconds between two reads of the rows; more if a read takes over a tenth of that
 
 
 class Step:
@@ -58,7 +58,7 @@ class Step:
         self.session = session
         session.steps |= set(self.ends)
         self._call = session.make_callable(self.ends)
-        self._reading = None  # that was another session
+        self._reading, self._prepared = None, False  # what was read is of another session
         if replaced:
             self._calls, self._left = [], [[] for _ in self._rows]
             for part in self._rows:
@@ -89,8 +89,7 @@ class Step:
             return
         if self._reading is None:
             fetches, feeds = rows.wanted(self._rows)
-            read = functools.partial(self.session.run, fetches, feeds)
-            self._began, self._reading = time.time(), _meanwhile(read)
+            self._reading = _meanwhile(functools.partial(self.session.run, fetches, feeds))
         elif self._reading.done():
             # Which rows has an aborted call left? That can be told if nothing is under way.
             self._write(any(each.ended is None for each in self._calls))
@@ -110,8 +109,11 @@ class Step:
         """`whole`: of all past calls, or of those whose rows have been read."""
         if self._reading:
             reading, self._reading = self._reading, None
-            self._take(rows.taken(self._rows, reading.result()))
-            self._due = time.time() + max(SOON, 10 * (time.time() - self._began))
+            values, seconds = reading.result()
+            self._take(rows.taken(self._rows, values))
+            # In a session's first read, TensorFlow also prepares its graph.
+            self._due = time.time() + max(SOON, 10 * seconds * self._prepared)
+            self._prepared = True
         if whole:
             self._take(rows.read_all(self._rows, self.session))
         ready = None if whole else min(len(each) // self.count for each in self._left)
@@ -141,12 +143,15 @@ class Step:
 
 
 def _meanwhile(work: Callable) -> Future:
-    """Does the work in a thread, which does not keep the process from ending."""
+    """Does the work in a thread, which does not keep the process from ending. Its result is what
+    `work` returns, and the seconds that this took."""
     future: Future = Future()
 
     def run():
+        began = time.time()
         try:
-            future.set_result(work())
+            result = work()
+            future.set_result((result, time.time() - began))
         except BaseException as error:
             future.set_exception(error)
 
