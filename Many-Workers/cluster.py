@@ -92,10 +92,13 @@ class Cluster:
         self.rng = random.Random(flags.seed)
         self.down = self._links()
         self.up = self._links() if flags.duplex else self.down
-        self.busy_until = 0.0  # the ps handle one push after another
+        self.busy_until = 0.0  # the ps handle one request after another
         self.window = getattr(flags, "window", 1)  # mini-batches between a pull and a push
-        # Times of each worker's current step: it asked, the ps read w~, it got w, it has computed.
-        self.asked, self.read, self.got, self.computed = ([0.0] * flags.workers for _ in range(4))
+        # Times of each worker's current step: it began, it asked (later by what it waited), the ps
+        # read w~, it got w, it has computed.
+        self.began, self.asked, self.read, self.got, self.computed = (
+            [0.0] * flags.workers for _ in range(5)
+        )
         # How many pushes of each worker are applied, and who waits for more of the others.
         self.pushed, self.held = [0] * flags.workers, []
         # Synchronous rounds: each worker's last token, and the contributions to this round.
@@ -139,28 +142,31 @@ class Cluster:
 
     def computing(self, k: int, begun: float | None = None):
         """Worker k computes T mini-batches, with gamma-distributed times. If the first one began at
-        `begun`, only its rest is left. Returns an event."""
+        `begun`, only its rest is left. A late worker's batch is on its way since the step began, as
+        in a real run. Returns an event."""
         seconds, spread = self.window * self.flags.compute, self.flags.spread
         if spread and seconds:
             shape = self.window / spread**2
             seconds = self.rng.gammavariate(shape, seconds / shape)
-        seconds += self.window * (self.flags.delay or {}).get(k, 0.0)
+        late = (self.flags.delay or {}).get(k, 0.0)
+        seconds += self.window * late
         if begun is not None:
             seconds -= min(self.env.now - begun, seconds / self.window)
+        elif late:
+            seconds -= min(self.env.now - self.began[k], late)
         self.computed[k] = self.env.now + seconds
         return self.wait(seconds)
 
-    def serve(self, k: int):
-        """The ps handle worker k's push, after those that came before. Returns an event."""
-        seconds = self.flags.update / self.flags.ps
-        self.busy_until = max(self.env.now, self.busy_until) + seconds
+    def serve(self, k: int, seconds: float):
+        """The ps work for worker k, after those that came before. Returns an event."""
+        self.busy_until = max(self.env.now, self.busy_until) + seconds / self.flags.ps
         return self.wait(self.busy_until - self.env.now)
 
     # What a worker does; see workers.py.
 
     def pull(self, k: int):
         """Returns w~ and the number of updates that it holds."""
-        self.asked[k] = self.env.now
+        self.began[k] = self.asked[k] = self.env.now
         yield self.ask(k)
         arrived = self.env.now
         while not self.scheme.may_begin(k, self.pushed):
@@ -171,6 +177,8 @@ class Cluster:
 
     def fetch(self, k: int):
         """The ps have worker k's request, and answer it. Returns the same as `pull`."""
+        if self.flags.request:
+            yield self.serve(k, self.flags.request)
         self.read[k] = self.env.now
         w, number = self.w, self.updates
         yield from self.travel(self.down)
@@ -180,7 +188,7 @@ class Cluster:
     def push(self, k: int, a, pulled, pulled_at: int):
         """Sends `a` to the ps, which update w~. Returns once the worker has the confirmation."""
         yield from self.travel(self.up)
-        yield self.serve(k)
+        yield self.serve(k, self.flags.update + self.flags.request)
         if self.finished.triggered:
             return  # too late
         staleness = self.updates - pulled_at
@@ -195,7 +203,7 @@ class Cluster:
     def token(self, k: int):
         """Worker k's request waits at the ps for a token that it has not used; returns the
         newest."""
-        self.asked[k] = self.env.now
+        self.began[k] = self.asked[k] = self.env.now
         yield self.ask(k)
         arrived = self.env.now
         while self.last_token[k] == self.updates:
@@ -208,7 +216,7 @@ class Cluster:
         """Sends `a` to the ps, which drop it if its round is over. The push that completes a round
         makes the update."""
         yield from self.travel(self.up)
-        yield self.serve(k)
+        yield self.serve(k, self.flags.update + self.flags.request)
         if self.finished.triggered:
             return
         complete = False
@@ -237,6 +245,8 @@ class Cluster:
         others go on, and the ps answer these first."""
         if woke and not self.finished.triggered:
             yield self.wait(0)
+            if self.flags.request:
+                yield self.serve(k, 0.0)
         told = self.message(self.down)
         self.journal.step(self, k, number, pulled_at, staleness, told)
         yield from self.confirm(k, told)

@@ -31,5 +31,5 @@ class Recorded(Cluster):
     def computing(self, k, begun=None):
         return self.wait(0)
 
-    def serve(self, k):
+    def serve(self, k, seconds):
         return self.wait(self.number[k] - self.env.now)

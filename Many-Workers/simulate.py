@@ -39,7 +39,7 @@ FLAGS = {name: flag for name, flag in flags.EVERYWHERE.items() if name not in NE
     "model": Flag(to.choice(("linear", "mlp", "none")), "mlp", "NAME",
                   "the network: linear, mlp; none: no gradients, only times"),
     "hidden": Flag(to.COUNT, 64, "H", "width of the mlp's hidden layer"),
-    "delay": Flag(to.delays, None, "K:SECONDS", "worker K sleeps for SECONDS in every mini-batch"),
+    "delay": Flag(to.delays, None, "K:SECONDS", "worker K's batches come SECONDS late"),
     "compute": Flag(ZERO_UP, 0.01, "SECONDS", "mean time of a mini-batch; 0: measured here"),
     "spread": Flag(ZERO_UP, 0.1, "SHARE", "its standard deviation, as a share of the mean"),
     "latency": Flag(ZERO_UP, 0.0005, "SECONDS", "time that a message takes on an empty link"),
@@ -47,6 +47,7 @@ FLAGS = {name: flag for name, flag in flags.EVERYWHERE.items() if name not in NE
     "worker_mbit": Flag(to.POSITIVE, None, "M", "speed of each worker's link in Mbit/s"),
     "duplex": Flag(bool, False, "", "a parameter server sends and receives at the same time"),
     "update": Flag(ZERO_UP, 0.0, "SECONDS", "time that an update takes; all --ps share it"),
+    "request": Flag(ZERO_UP, 0.0, "SECONDS", "time that the ps need for each pull and each push"),
     "parameters": Flag(to.WHOLE, 0, "N", "parameters per transfer; 0: as the network has"),
 }  # fmt: skip
 

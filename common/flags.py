@@ -35,7 +35,7 @@ EVERYWHERE = {
     "hidden": Flag(to.COUNT, 128, "H", "width of the mlp's hidden layer"),
     "seed": Flag(to.WHOLE, 0, "S", "random seed for initial values and data order"),
     "target_accuracy": Flag(to.SHARE, None, "A", "stop when the test accuracy reaches A"),
-    "delay": Flag(to.delays, None, "K:SECONDS", "worker K sleeps for SECONDS in every step"),
+    "delay": Flag(to.delays, None, "K:SECONDS", "worker K's batches come SECONDS late"),
     "steps_per_execution": Flag(to.COUNT, 1, "N", "steps per call of the session"),
     "results": Flag(to.path, None, "DIR", "results folder (default: results/<time>)"),
     "checkpoint_dir": Flag(to.path, None, "DIR", "save and resume here (default: in --results)"),

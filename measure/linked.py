@@ -1,12 +1,13 @@
 """Real runs over slow links, beside the same runs simulated.
 
-    bash measure/start.sh linked real     8 workers, also with one late: 20 minutes
+    bash measure/start.sh linked real     8 workers, also with one late: half an hour
     bash measure/start.sh linked again    simulates them, and the scoreboard's with 8 workers
 
 The real runs are made one at a time, on a machine that does nothing else. A simulation gets what
-was measured: how long a mini-batch took (the median), when the workers began, and the time of a
-message, from a run of HogWild with one worker (of the scoreboard's, which are made several at a
-time, for those). The rest is computed: speed and staleness. So are the updates that each run of the
+was measured: how long a mini-batch took (the median); when the workers began; how long the
+machine's cores need for a pull or a push, from a run of HogWild without computing; and the time of
+a message, from one with one worker (of the scoreboard's, which are made several at a time, for
+those). The rest is computed: speed and staleness. So are the updates that each run of the
 scoreboard needs. The results go to `linked.json`, which a README quotes.
 """
 
@@ -31,7 +32,7 @@ from watch import ROOT
 FOUND = ROOT / "measure" / "linked.json"
 WORKERS, _, DELAY = LATE
 SCHEMES = ("HogWild", "Stale-Synchronous-Parallel", "AGN", "AEASGD", "Synchronous-SGD", "Local-SGD")
-SECONDS = 20  # of each real run
+SECONDS = 30  # of each real run
 
 
 class Same(Watched):
@@ -73,36 +74,48 @@ class Written:
 def real(kept: dict) -> None:
     """The real runs, one at a time; the rates are the scoreboard's."""
     rates = functools.partial(scoreboard.best_rate, read(scoreboard.FOUND))
-    kept["runs"] = []
-    for delay in (None, DELAY):
-        settings = [(scheme, WORKERS, mbit) for mbit, scheme in itertools.product(LINKS, SCHEMES)]
-        settings += [("HogWild", 1, max(LINKS))] * (not delay)
+    alone, most = ("HogWild", 1, max(LINKS)), ("HogWild", WORKERS, max(LINKS))
+    every = [(scheme, WORKERS, mbit) for mbit, scheme in itertools.product(LINKS, SCHEMES)]
+    delay = ",".join(f"{k}:{seconds}" for k, seconds in DELAY.items())
+    kept["runs"], kept["busy"] = [], []
+    for where, settings, more in (
+        ("busy", [most], {"compute_ms": None}),
+        ("runs", [alone, *every], {}),
+        ("runs", every, {"delay": delay}),
+    ):
         jobs = [(*setting, rates(*setting), 0) for setting in settings]
-        ready = functools.partial(add, kept["runs"], delay)
-        scoreboard.run_all(jobs, scoreboard.Goal(longest=SECONDS), ready, 1, delay)
+        ready = functools.partial(add, kept[where], "delay" in more)
+        scoreboard.run_all(jobs, scoreboard.Goal(longest=SECONDS), ready, 1, **more)
 
 
-def add(runs: list[dict], delay: dict | None, line: dict) -> None:
-    runs.append(line | {"late": bool(delay)})
+def add(runs: list[dict], late: bool, line: dict) -> None:
+    runs.append(line | {"late": late})
     print(json.dumps(line["cluster"]), flush=True)
 
 
 def again(kept: dict) -> None:
     """Simulates each run: the same seed, rate and length."""
     boards = [line | {"late": False} for line in scoreboard.complete()]
+    handled = request(*kept["busy"])
     for name, wanted in (("speed", kept.get("runs", [])), ("updates", boards)):
         ready = [line for line in wanted if "cluster" in line]
-        message = latency(ready)
+        times = {"latency": latency(ready, handled), "request": handled}
         ready = [line for line in ready if line["workers"] == WORKERS]
-        found = grid.processes().map(beside, ready, itertools.repeat(message))
-        kept[name] = {"latency": message, "rows": list(found)}
+        found = grid.processes().map(beside, ready, itertools.repeat(times))
+        kept[name] = times | {"rows": list(found)}
 
 
-def latency(lines: list[dict]) -> float:
+def request(busy: dict) -> float:
+    """Seconds that the machine's cores need for a pull or a push: a step has one of each, and
+    without computing the workers make as many as the cores can."""
+    return round(scoreboard.WORK["batch_size"] / busy["cluster"]["real"][0] / 2, 5)
+
+
+def latency(lines: list[dict], handled: float) -> float:
     """Seconds that a message takes. A step of HogWild with one worker: a mini-batch, two transfers,
-    and four messages (a request, a pull, a push, a confirmation)."""
+    which are also `handled`, and four messages (a request, a pull, a push, a confirmation)."""
     batch = scoreboard.WORK["batch_size"]
-    transfers = 2 * transfer_seconds(scoreboard.PARAMETERS, max(LINKS))
+    transfers = 2 * (transfer_seconds(scoreboard.PARAMETERS, max(LINKS)) + handled)
     found = [
         batch / line["cluster"]["real"][0] - line["cluster"]["compute"] - transfers
         for line in lines
@@ -111,10 +124,10 @@ def latency(lines: list[dict]) -> float:
     return round(statistics.median(found) / 4, 5)
 
 
-def beside(line: dict, latency: float) -> dict:
+def beside(line: dict, times: dict) -> dict:
     """Of a run and its simulation: examples per second, mean staleness, and the updates until the
     target (None: never reached). At the top level, since other processes call it."""
-    cluster, events = simulated(line, latency)
+    cluster, events = simulated(line, times)
     speed, staleness = speed_and_staleness(events)
     reached = scoreboard.results(cluster.points)["reached"]
     made = [each and round(each[1]) for each in (line["reached"], reached)]
@@ -124,11 +137,11 @@ def beside(line: dict, latency: float) -> dict:
     }
 
 
-def simulated(line: dict, latency: float) -> tuple[Same, list[list[dict]]]:
-    """The same run, simulated, and the events of its workers."""
+def simulated(line: dict, times: dict) -> tuple[Same, list[list[dict]]]:
+    """The same run, simulated, and the events of its workers. `times`: `latency` and `request`."""
     names = ("scheme", "workers", "mbit", "rate", "seed")
     flags = scoreboard.flags_of(*(line[name] for name in names))
-    flags |= {"compute": line["cluster"]["compute"], "latency": latency}
+    flags |= {"compute": line["cluster"]["compute"]} | times
     flags |= {"delay": DELAY if line["late"] else None}
     flags["steps"] = LINES  # more than it needs; all its events are written
     written = Written()

@@ -255,22 +255,21 @@ def real_run(
     seed: int,
     goal: Goal,
     stop: threading.Event,
-    delay: dict[int, float] | None = None,
+    more: dict,
 ) -> dict:
     """A real run: its line in `RUNS`.
 
     Args:
         stop: set to end it early.
-        delay: seconds that these workers sleep in each mini-batch.
+        more: other flags; None: not this one.
     """
     flags = flags_of(scheme if scheme != ALONE else "HogWild", workers, mbit, rate, seed)
     # Its own evaluations would use the link, and time of worker 0, for which others wait.
     flags |= {"compute_ms": MS, "steps": 10**6, "timeout": 10 * LONGEST, "evaluate_every": 10**6}
     for name in ("scheme", "compute", "spread", *(["link_mbit", "workers"] * (scheme == ALONE))):
         del flags[name]
-    if delay:
-        flags["delay"] = ",".join(f"{k}:{seconds}" for k, seconds in delay.items())
-    words = [word for name, value in flags.items() for word in (f"--{name}", value)]
+    words = [word for name, value in (flags | more).items() if value is not None
+             for word in (f"--{name}", value)]  # fmt: skip
     folder = "Non-Distributed-Setup" if scheme == ALONE else scheme
     with Run(folder, *words, every=0.1, share=LOOKS, examples=10_000, together=True) as run:
         looks: dict[int, tuple[float, float]] = {}
@@ -364,7 +363,7 @@ def run_all(
     goal: Goal,
     write_line,
     processes: int = PROCESSES,
-    delay: dict[int, float] | None = None,
+    **more,
 ) -> None:
     """Runs jobs in their order, several at a time.
 
@@ -373,7 +372,7 @@ def run_all(
         goal: of all of them.
         write_line: called with the result of each; one at a time.
         processes: how many at a time.
-        delay: of all of them.
+        more: flags of all of them; see `real_run`.
     """
     places, stop, one = Places(processes), threading.Event(), threading.Lock()
 
@@ -382,7 +381,7 @@ def run_all(
             if stop.is_set():
                 return
             try:
-                found = real_run(*arguments, goal, stop, delay)
+                found = real_run(*arguments, goal, stop, more)
             except BaseException:
                 if not stop.is_set():
                     print("failed:", *arguments, file=sys.stderr, flush=True)

@@ -23,7 +23,7 @@ import panels
 import pytest
 import simpy
 import simulate
-from cluster import Link
+from cluster import Link, transfer_seconds
 from conftest import ROOT, environment, eventually, processes
 from schemes import SCHEMES
 from toys import InTurn, Parabola, Sparse
@@ -145,10 +145,28 @@ def test_a_ps_that_needs_time_is_the_limit():
     assert journal.staleness[9] > 900  # everybody waits in the same queue
 
 
+def test_a_ps_that_needs_time_for_requests_is_the_limit():
+    """Ten workers, each step a pull and a push."""
+    flags = {"workers": 10, "compute": 0.001, "request": 0.01, "steps": 1000, "model": "none"}
+    _, journal = simulated(**flags, **INSTANT)
+    assert journal.time == pytest.approx(20, rel=0.01)
+    _, journal = simulated(**flags, update=0.01, **INSTANT)
+    assert journal.time == pytest.approx(30, rel=0.01)
+
+
 def test_two_ps_share_the_work_of_an_update():
     _, journal = simulated(workers=10, compute=0.001, update=0.01, steps=1000, model="none", ps=2,
                            **INSTANT)  # fmt: skip
     assert journal.time == pytest.approx(5, rel=0.01)
+
+
+@pytest.mark.parametrize(("transfer", "step"), [(0.1, 0.2 + 0.1 + 0.1), (0.3, 0.3 + 0.1 + 0.3)])
+def test_a_late_batch_is_on_its_way_while_the_pull_travels(transfer, step):
+    """As in a real run. The batch comes after 0.2 s."""
+    size = round(transfer / transfer_seconds(1, 100))
+    _, journal = simulated(workers=1, compute=0.1, delay="0:0.2", link_mbit=100, parameters=size,
+                           steps=100, model="none", **INSTANT)  # fmt: skip
+    assert journal.time / 100 == pytest.approx(step, rel=0.01)
 
 
 def test_a_straggler_delays_synchronous_workers_only():
@@ -244,23 +262,21 @@ def test_a_link_serves_who_comes_first():
     assert link.delay() == 0 and link.total_bytes == 720_000
 
 
-# Where the simulation is not good enough yet: how much the speed may differ. The README says what
-# is known of the causes.
-WORSE = {("Synchronous-SGD", 10, False): 0.08, ("Synchronous-SGD", 10, True): 0.08,
-         ("Local-SGD", 10, True): 0.12, ("Stale-Synchronous-Parallel", 10, True): 0.3,
-         ("Synchronous-SGD", 1000, False): 0.13}  # fmt: skip
+# Here a worker of the real run has paused. The others wait for it ever after; the README says so.
+PAUSED = "Stale-Synchronous-Parallel", 1000, False
 
 
 def test_real_runs_over_slow_links_are_as_simulated():
-    """Eight workers, also with one late: speed within 5 %, the mean staleness within 10 %, or half
-    an update. `measure/linked.py` made and simulated the runs."""
+    """Eight workers, also with one late: speed within 5 %, the mean staleness within 10 %, or 0.6
+    updates. `measure/linked.py` made and simulated the runs."""
     rows = json.loads((ROOT / "measure" / "linked.json").read_text())["speed"]["rows"]
     made = [(row["scheme"], row["mbit"], row["late"]) for row in rows]
     assert sorted(made) == sorted(itertools.product(linked.SCHEMES, linked.LINKS, (False, True)))
-    for which, row in zip(made, rows):
+    for row in rows:
         (speed, stale, _), (guess, guessed, _) = row["real"], row["simulated"]
-        assert guess == pytest.approx(speed, rel=WORSE.get(which, 0.05)), row
-        assert guessed == pytest.approx(stale, rel=0.1, abs=0.52), row
+        paused = (row["scheme"], row["mbit"], row["late"]) == PAUSED
+        assert guess == pytest.approx(speed, rel=0.1 if paused else 0.05), row
+        assert guessed == pytest.approx(stale, rel=0.1, abs=2 if paused else 0.6), row
 
 
 # The command.

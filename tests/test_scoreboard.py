@@ -156,7 +156,7 @@ def test_runs_share_the_processes(monkeypatch):
     """Never more than 24 at a time; all run, and those with more processes than that, too."""
     now, most, one, met = [0], [0], threading.Lock(), threading.Barrier(3, timeout=60)
 
-    def real_run(scheme, workers, mbit, rate, seed, goal, stop, delay):
+    def real_run(scheme, workers, mbit, rate, seed, goal, stop, more):
         with one:
             now[0] += workers + 2
             most[0] = max(most[0], now[0])
@@ -196,7 +196,7 @@ def test_a_small_run_does_not_overtake_a_large_one():
 
 
 def test_a_run_that_fails_ends_the_others(monkeypatch):
-    def real_run(scheme, workers, mbit, rate, seed, goal, stop, delay):
+    def real_run(scheme, workers, mbit, rate, seed, goal, stop, more):
         if seed == 1:
             raise SystemExit("it failed")
         assert stop.wait(60)
@@ -312,6 +312,9 @@ def test_every_stored_rate_is_the_best_of_a_grid_with_others_on_both_sides():
         assert rates[0] < best < rates[-1] and costs[rates.index(best)] < scoreboard.LONGEST
 
 
+QUICK = {"latency": 0.001, "request": 0.0005}
+
+
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize(
     ("scheme", "window", "mbit"),
@@ -323,17 +326,17 @@ def test_what_a_run_measures_is_enough_to_simulate_it(monkeypatch, scheme, windo
     starts = [0.0, 0.3, 0.1, 0.6]
     line = {"scheme": scheme, "workers": 4, "mbit": mbit, "rate": 0.1, "seed": 0, "late": late,
             "reached": [90, 800.4, 40], "cluster": {"compute": 0.05, "starts": starts}}  # fmt: skip
-    _, written = linked.simulated(line, 0.001)
+    _, written = linked.simulated(line, QUICK)
     line["cluster"] = measured(written, scheme, window)
     assert line["cluster"]["compute"] == pytest.approx(0.05, rel=0.01)
     if mbit == 1000 and not late:  # over a full link, they do not stay so far apart
         np.testing.assert_allclose(line["cluster"]["starts"], starts, atol=0.01)
-    row = linked.beside(line, 0.001)
+    row = linked.beside(line, QUICK)
     assert row["real"] == [*line["cluster"]["real"], 800] and row["late"] is late
     (speed, stale), (guess, guessed) = row["real"][:2], row["simulated"][:2]
     assert guess == pytest.approx(speed, rel=0.05)
-    assert guessed == pytest.approx(stale, rel=0.1, abs=0.2)
-    cluster, _ = linked.simulated(line, 0.001)
+    assert guessed == pytest.approx(stale, rel=0.1, abs=0.4)  # who meets on the link is chance
+    cluster, _ = linked.simulated(line, QUICK)
     assert 0.95 * cluster.updates < row["simulated"][2] <= cluster.updates
 
 
@@ -350,10 +353,14 @@ def test_a_speed_is_taken_from_whole_rounds():
     assert speed_and_staleness([rounds(1, 9), rounds(1, 0)]) == (pytest.approx(8), 2)
 
 
-def test_the_time_of_a_message_is_found():
-    """From a run that is simulated with one of 3 ms."""
-    line = {"scheme": "HogWild", "workers": 1, "mbit": 1000, "rate": 0.1, "seed": 0,
-            "late": False, "cluster": {"compute": 0.05, "starts": [0.0]}}  # fmt: skip
-    _, written = linked.simulated(line, 0.003)
-    line["cluster"] = measured(written, "HogWild", 1)
-    assert linked.latency([line]) == pytest.approx(0.003, rel=0.05)
+def test_the_times_of_a_message_and_of_a_request_are_found():
+    """From runs that are simulated with 3 ms and 2 ms: one without computing, one with a worker."""
+    times = {"latency": 0.003, "request": 0.002}
+    line = {"scheme": "HogWild", "mbit": 1000, "rate": 0.1, "seed": 0, "late": False}
+    for workers, compute in ((8, 0.0001), (1, 0.05)):
+        line |= {"workers": workers, "cluster": {"compute": compute, "starts": [0.0] * workers}}
+        _, written = linked.simulated(line, times)
+        line["cluster"] = measured(written, "HogWild", 1)
+        if workers == 8:
+            assert linked.request(line) == pytest.approx(0.002, rel=0.05)
+    assert linked.latency([line], 0.002) == pytest.approx(0.003, rel=0.05)
