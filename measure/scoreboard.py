@@ -46,6 +46,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import grid
+import numpy as np
 import simulate
 from cluster import Cluster
 from kept import read, write
@@ -64,9 +65,12 @@ TUNING_SEEDS = (10, 11, 12)
 WORK = {"data": "mnist1d", "model": "mlp", "hidden": 128, "batch_size": 8}
 PARAMETERS = 40 * 128 + 128 + 128 * 10 + 10
 MS, WINDOW = 50, 10
+# Of a message, and of the cores for a pull or a push: what `linked.py` found, rounded.
+TIMES = {"latency": 0.001, "request": 0.0008}
 RATES = [0.1 * 2.0**k for k in range(-12, 10)]
 LOOKS = 0.02  # of the time since the start: how far apart two looks at the loss are
-MEAN = 0.05  # of the time since the start: over how much of it the mean loss must be low
+MEAN = 0.2  # of the time since the start: over how much of it the mean loss must be low
+MIDDLE = 1 - MEAN / 2  # of the time: then is the middle of such a window
 SEEDS = (0, 1, 2, 3, 4)
 # Workers, Mbit/s, and seconds that worker 7 sleeps in each mini-batch, which takes thrice as long.
 LATE = 8, 100, {7: 2 * MS / 1000}
@@ -81,7 +85,7 @@ class Goal:
 
     target: float = TARGET
     seconds: float = 20  # what is compared when each has used as much
-    megabytes: float = 5
+    megabytes: float = 10
     longest: float = LONGEST
 
 
@@ -111,7 +115,7 @@ class Watched(Cluster):
         if not math.isfinite(self.losses[-1][1]) or now > LONGEST:
             self.finished.succeed()
         elif mean_loss(self.losses) <= TARGET:
-            self.reached = now
+            self.reached = MIDDLE * now
             self.finished.succeed()
 
     def confirm(self, k, told):
@@ -120,7 +124,9 @@ class Watched(Cluster):
 
 
 def mean_loss(losses: list[tuple[float, float]]) -> float:
-    """Of the looks in the last `MEAN` of the time: one look alone is too noisy."""
+    """Of the looks in the last `MEAN` of the time: one look alone is too noisy, and with a noisy
+    loss, the first low value of many comes early by chance. It is the loss in the window's middle.
+    """
     return statistics.mean(loss for at, loss in losses if at >= losses[-1][0] * (1 - MEAN))
 
 
@@ -139,7 +145,7 @@ def flags_of(scheme: str, workers: int, mbit: float, rate: float, seed: int) -> 
     window = {"window": WINDOW} if "window" in SCHEMES[scheme].defaults else {}
     return {"scheme": scheme, "workers": workers, "link_mbit": mbit, "learning_rate": rate,
             "seed": seed, "steps": 10**9, "compute": MS / 1000, "spread": 0.01,
-            **WORK, **window}  # fmt: skip
+            **TIMES, **WORK, **window}  # fmt: skip
 
 
 def search(begin: int, cost) -> dict[int, float]:
@@ -203,9 +209,12 @@ def late(kept: dict, schemes: list[str]) -> None:
     done, pool = kept.setdefault("late", {}), grid.processes()
     workers, mbit, delay = LATE
 
-    def seconds(scheme: str, rate: float, seeds) -> list[float]:
+    def seconds(scheme: str, rate: float, seeds, delay: dict | None = delay) -> list[float]:
         runs = [flags_of(scheme, workers, mbit, rate, seed) | {"delay": delay} for seed in seeds]
         return list(pool.map(seconds_to_target, runs))
+
+    def shown(took: list[float]) -> list[float | None]:
+        return [round(each, 3) if math.isfinite(each) else None for each in took]
 
     for scheme in schemes:
         if scheme in done:
@@ -217,8 +226,9 @@ def late(kept: dict, schemes: list[str]) -> None:
             lambda k, scheme=scheme: statistics.median(seconds(scheme, RATES[k], TUNING_SEEDS)),
         )
         took = seconds(scheme, RATES[min(found, key=found.__getitem__)], SEEDS)
-        shown = [round(each, 3) if math.isfinite(each) else None for each in took]
-        done[scheme] = {"rates": costs(found), "seconds": shown}
+        done[scheme] = {"rates": costs(found), "seconds": shown(took)}
+        if known:
+            done[scheme]["equal"] = shown(seconds(scheme, RATES[begin], SEEDS, None))
         print(scheme, done[scheme], flush=True)
         write(FOUND, kept, indent=1)
 
@@ -266,7 +276,8 @@ def real_run(
     flags = flags_of(scheme if scheme != ALONE else "HogWild", workers, mbit, rate, seed)
     # Its own evaluations would use the link, and time of worker 0, for which others wait.
     flags |= {"compute_ms": MS, "steps": 10**6, "timeout": 10 * LONGEST, "evaluate_every": 10**6}
-    for name in ("scheme", "compute", "spread", *(["link_mbit", "workers"] * (scheme == ALONE))):
+    alone = ("link_mbit", "workers") if scheme == ALONE else ()
+    for name in ("scheme", "compute", "spread", *TIMES, *alone):
         del flags[name]
     words = [word for name, value in (flags | more).items() if value is not None
              for word in (f"--{name}", value)]  # fmt: skip
@@ -295,7 +306,7 @@ def is_enough(looks: list[tuple[float, float]], run: Run, goal: Goal) -> bool:
     (sent,) = run.megabytes([seconds])
     if seconds > goal.longest or not math.isfinite(looks[-1][1]):
         return True
-    if seconds < goal.seconds or (sent < goal.megabytes and run.flags["ps"]):
+    if MIDDLE * seconds < goal.seconds or (MIDDLE * sent < goal.megabytes and run.flags["ps"]):
         return False
     return any(mean_loss(looks[:n]) <= goal.target for n in range(1, len(looks) + 1))
 
@@ -307,30 +318,46 @@ def results(points: list[list[float]], goal: Goal = Goal()) -> dict:
         points: seconds, updates, megabytes and loss of each look.
 
     Returns:
-        `reached`: seconds, updates and megabytes when the mean loss was the target, between two
-        looks; None if it never was. `after_seconds` and `after_megabytes`: the mean loss then; None
-        if the run was shorter. `curve`: some of the points, with the mean loss.
+        `reached`: seconds, updates and megabytes when the mean loss was the target; None if it
+        never was. `after_seconds` and `after_megabytes`: the mean loss then; None if the run was
+        shorter. `looks`: the points, of the last two thirds of the time. `curve`: some of all, with
+        the mean loss.
     """
+    if not points:
+        return {"reached": None, "after_seconds": None, "after_megabytes": None,
+                "looks": [], "curve": []}  # fmt: skip
     looks = [(at, loss) for at, *_, loss in points]
-    curve = [[*point[:3], mean_loss(looks[: n + 1])] for n, point in enumerate(points)]
-    reached = None
-    for before, after in itertools.pairwise([*curve[:1], *curve]):
-        if after[3] <= goal.target:
-            part = (before[3] - goal.target) / (before[3] - after[3]) if before != after else 0
-            reached = [round(a + part * (b - a), 3) for a, b in zip(before[:3], after[:3])]
-            break
+    ends, *columns = map(np.array, zip(*(point[:3] for point in points)))
+    middles = MIDDLE * ends
+    means = np.array([mean_loss(looks[: n + 1]) for n in range(len(looks))])
+    seen = [middles, *(np.interp(middles, [0, *ends], [0, *column]) for column in columns)]
 
-    def first(column: int, least: float) -> float | None:
-        return next((point[3] for point in rounded if point[column] >= least), None)
+    def at(place: float) -> list[float]:
+        """Seconds, updates and megabytes there, between two looks."""
+        return [round(float(np.interp(place, range(len(looks)), column)), 3) for column in seen]
 
-    rounded = [[round(at, 2), n, round(mb, 3), round(loss, 4) if math.isfinite(loss) else None]
-               for at, n, mb, loss in curve]  # fmt: skip
+    def after(column: np.ndarray, least: float) -> float | None:
+        found = float(np.interp(least, column, means))
+        return round(found, 4) if column[-1] >= least and math.isfinite(found) else None
+
+    low = np.flatnonzero(means <= goal.target)
+    if len(low):
+        n = int(low[0])
+        part = (means[n - 1] - goal.target) / (means[n - 1] - means[n]) if n else 0.0
+    last = ends[-1] / 3
     return {
-        "reached": reached,
-        "after_seconds": first(0, goal.seconds),
-        "after_megabytes": first(2, goal.megabytes),
-        "curve": rounded[:: max(1, len(rounded) // POINTS)],
+        "reached": at(n - 1 + part if n else 0) if len(low) else None,
+        "after_seconds": after(seen[0], goal.seconds),
+        "after_megabytes": after(seen[2], goal.megabytes),
+        "looks": [shown(*point) for point in points if point[0] >= last],
+        "curve": [shown(*point) for point in zip(*seen, means)][:: max(1, len(points) // POINTS)],
     }
+
+
+def shown(seconds: float, updates: float, megabytes: float, loss: float) -> list:
+    """A point, rounded; a loss that is no number is None."""
+    loss = round(float(loss), 4) if math.isfinite(loss) else None
+    return [round(float(seconds), 2), round(float(updates)), round(float(megabytes), 3), loss]
 
 
 class Places:
@@ -358,6 +385,13 @@ class Places:
                 self._changed.notify_all()
 
 
+def needed(scheme: str, workers: int, mbit: float) -> int:
+    """How many of the places a run needs: as many as processes (workers, ps, snapshots.py). Where
+    workers push after each mini-batch, and the link lets them, they need the cores for more."""
+    often = "window" not in SCHEMES[scheme].defaults if scheme in SCHEMES else False
+    return (workers + 2) * (2 if often and mbit > min(LINKS) else 1)
+
+
 def run_all(
     jobs: list[tuple],
     goal: Goal,
@@ -377,7 +411,7 @@ def run_all(
     places, stop, one = Places(processes), threading.Event(), threading.Lock()
 
     def job(*arguments):
-        with places.taken(arguments[1] + 2):  # its workers, its ps, and snapshots.py
+        with places.taken(needed(*arguments[:3])):
             if stop.is_set():
                 return
             try:

@@ -260,11 +260,11 @@ class Run:
                 for (_, when), mb, (n, loss) in rows]  # fmt: skip
 
     def megabytes(self, times: list[float]) -> list[float]:
-        """What the link had carried so many seconds after the start; nothing without a ps."""
+        """What the link carried until so many seconds after the start; nothing without a ps."""
         if not self.flags["ps"]:
             return [0.0] * len(times)
         lines = (self._results / "network.jsonl").read_text().splitlines()
         traffic = [json.loads(line) for line in lines]
         at = [line["time"] - self.began for line in traffic]
-        sent = np.interp(times, at, [line["bytes"] for line in traffic]) / 1e6
-        return sent.tolist()
+        first, *sent = np.interp([0.0, *times], at, [line["bytes"] for line in traffic]) / 1e6
+        return [float(each - first) for each in sent]

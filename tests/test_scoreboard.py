@@ -51,8 +51,8 @@ def test_a_best_rate_at_the_end_of_the_grid_is_refused(cost):
         scoreboard.search(10, cost)
 
 
-def test_the_loss_is_the_mean_over_the_last_twentieth_of_the_time():
-    looks = [(90.0, 5.0), (94.9, 4.0), (95.0, 3.0), (97.0, 2.0), (100.0, 1.0)]
+def test_the_loss_is_the_mean_over_the_last_fifth_of_the_time():
+    looks = [(70.0, 5.0), (79.9, 4.0), (80.0, 3.0), (97.0, 2.0), (100.0, 1.0)]
     assert scoreboard.mean_loss(looks) == 2.0
     assert scoreboard.mean_loss(looks[:1]) == 5.0
 
@@ -62,7 +62,7 @@ def test_looking_costs_the_link_nothing_and_ends_at_the_target():
     options = simulate.options(**flags)
     cluster, _ = simulate.simulate(options, make_cluster=scoreboard.Watched)
     assert scoreboard.mean_loss(cluster.losses) <= scoreboard.TARGET
-    assert cluster.reached == cluster.losses[-1][0] == cluster.env.now
+    assert cluster.reached == 0.9 * cluster.losses[-1][0] == 0.9 * cluster.env.now
     before = [scoreboard.mean_loss(cluster.losses[:n]) for n in range(1, len(cluster.losses))]
     assert min(before) > scoreboard.TARGET
     times = [at for at, _ in cluster.losses if at > 10]
@@ -90,20 +90,34 @@ def look(at: float, loss: float) -> list[float]:
     return [at, 20 * at, 2 * at, loss]
 
 
-def test_the_target_is_reached_between_two_looks():
-    """The mean loss over a twentieth of the time falls from 1.3 to 1.1 between 40 s and 44 s."""
-    goal = scoreboard.Goal(target=1.2)
-    points = [look(1, 4.0), look(10, 2.0), look(20, 1.5), look(40, 1.3), look(44, 1.1), look(60, 1)]
-    found = scoreboard.results(points, goal)
-    assert found["reached"] == [42.0, 840.0, 84.0]
-    assert found["after_seconds"] == 1.5  # at 20 s
-    assert found["after_megabytes"] == 2.0  # 5 MB have been sent after 2.5 s, so the look at 10 s
-    assert found["curve"] == [[at, 20 * at, 2 * at, loss] for at, _, _, loss in points]
+def test_the_target_is_reached_in_the_middle_of_a_window():
+    """The loss falls by 0.02 a second, and is 1.2 after 42 s; looks are 2 % of the time apart."""
+    times = 2 * 1.02 ** np.arange(190)
+    points = [look(at, 1.2 + 0.02 * (42 - at)) for at in times]
+    found = scoreboard.results(points)
+    assert found["reached"] == pytest.approx([42, 840, 84], rel=0.01)
+    assert found["after_seconds"] == pytest.approx(1.64, abs=0.005)
+    assert found["after_megabytes"] == pytest.approx(1.94, abs=0.005)  # after 5 s
+    for at, updates, sent, loss in found["curve"]:
+        assert loss == pytest.approx(1.2 + 0.02 * (42 - at), abs=0.005)
+        assert (updates, sent) == (pytest.approx(20 * at, abs=1), pytest.approx(2 * at, abs=0.02))
+    # Noise of each look moves that by little; the first low look would come much earlier.
+    random = np.random.default_rng(0)
+    for point in points:
+        point[3] += random.normal(0, 0.1)
+    assert next(at for at, _, _, loss in points if loss <= 1.2) < 36
+    assert scoreboard.results(points)["reached"][0] == pytest.approx(42, rel=0.05)
+
+
+def test_what_was_seen_is_kept():
+    """Each look of the last two thirds of the time, so that another estimate can be made of it."""
+    found = scoreboard.results([look(at, 3.0) for at in range(1, 31)])
+    assert found["looks"] == [[at, 20 * at, 2 * at, 3.0] for at in range(10, 31)]
 
 
 def test_the_first_look_may_already_be_low_enough():
-    assert scoreboard.results([look(2, 1.0), look(3, 0.9)])["reached"] == [2, 40, 4]
-    assert scoreboard.results([look(2, 1.0)])["reached"] == [2, 40, 4]
+    assert scoreboard.results([look(2, 1.0), look(3, 0.9)])["reached"] == [1.8, 36, 3.6]
+    assert scoreboard.results([look(2, 1.0)])["reached"] == [1.8, 36, 3.6]
 
 
 def test_one_low_loss_is_not_enough():
@@ -136,10 +150,10 @@ class Sending:
 @pytest.mark.parametrize(
     ("looks", "ps", "over"),
     [([(10, 1.0)], 1, False),  # too short
-     ([(21, 1.0)], 1, True),
-     ([(21, 1.3)], 1, False),  # not reached
-     ([(21, 1.0), (30, 1.3)], 1, True),  # reached before
-     ([(21, 1.0)], 0, True),
+     ([(23, 1.0)], 1, True),
+     ([(23, 1.3)], 1, False),  # not reached
+     ([(23, 1.0), (30, 1.3)], 1, True),  # reached before
+     ([(23, 1.0)], 0, True),
      ([(401, 1.3)], 1, True), ([(1, math.nan)], 1, True)],
 )  # fmt: skip
 def test_when_a_run_ends(looks, ps, over):
@@ -148,8 +162,8 @@ def test_when_a_run_ends(looks, ps, over):
 
 def test_too_few_bytes_are_not_enough():
     goal = scoreboard.Goal(megabytes=50)
-    assert not scoreboard.is_enough([(21, 1.0)], Sending(), goal)
-    assert scoreboard.is_enough([(21, 1.0)], Sending(ps=0), goal)  # it never sends any
+    assert not scoreboard.is_enough([(23, 1.0)], Sending(), goal)
+    assert scoreboard.is_enough([(23, 1.0)], Sending(ps=0), goal)  # it never sends any
 
 
 def test_runs_share_the_processes(monkeypatch):
@@ -292,15 +306,22 @@ def test_with_a_late_worker_each_scheme_has_its_own_rate_too(monkeypatch):
 
     class Pool:
         def map(self, _, runs):
-            assert all(run["delay"] == {7: 0.1} and run["workers"] == 8 for run in runs)
-            return [40 if run["seed"] == 3 else 10 if run["learning_rate"] == 0.4 else 20
-                    for run in runs]  # fmt: skip
+            assert all(run["delay"] in (None, {7: 0.1}) and run["workers"] == 8 for run in runs)
+            return [40 if run["seed"] == 3 else 10 if run["learning_rate"] == 0.4
+                    else 20 if run["delay"] else 8 for run in runs]  # fmt: skip
 
     kept = {"tuned": {"HogWild, 8 workers, 100 Mbit/s": [[0.1, 9], [0.2, 8], [0.4, 9]]}}
     scoreboard.late(kept, ["HogWild"])
     rates = dict(kept["late"]["HogWild"]["rates"])
     assert rates == {0.1: 20, 0.2: 20, 0.4: 10, 0.8: 20}
     assert kept["late"]["HogWild"]["seconds"] == [10, 10, 10, 40, 10]
+    assert kept["late"]["HogWild"]["equal"] == [8, 8, 8, 40, 8]  # at 0.2, the rate for these
+
+
+def test_runs_that_push_often_need_more_of_the_machine():
+    assert scoreboard.needed("HogWild", 8, 100) == 20
+    assert scoreboard.needed("HogWild", 8, 10) == scoreboard.needed("AGN", 8, 1000) == 10
+    assert scoreboard.needed(scoreboard.ALONE, 1, 1000) == 3
 
 
 def test_every_stored_rate_is_the_best_of_a_grid_with_others_on_both_sides():
@@ -330,14 +351,14 @@ def test_what_a_run_measures_is_enough_to_simulate_it(monkeypatch, scheme, windo
     line["cluster"] = measured(written, scheme, window)
     assert line["cluster"]["compute"] == pytest.approx(0.05, rel=0.01)
     if mbit == 1000 and not late:  # over a full link, they do not stay so far apart
-        np.testing.assert_allclose(line["cluster"]["starts"], starts, atol=0.01)
+        np.testing.assert_allclose(line["cluster"]["starts"], starts, atol=0.02)
     row = linked.beside(line, QUICK)
     assert row["real"] == [*line["cluster"]["real"], 800] and row["late"] is late
     (speed, stale), (guess, guessed) = row["real"][:2], row["simulated"][:2]
     assert guess == pytest.approx(speed, rel=0.05)
     assert guessed == pytest.approx(stale, rel=0.1, abs=0.4)  # who meets on the link is chance
     cluster, _ = linked.simulated(line, QUICK)
-    assert 0.95 * cluster.updates < row["simulated"][2] <= cluster.updates
+    assert 0.85 * cluster.updates < row["simulated"][2] <= 0.92 * cluster.updates
 
 
 def test_a_speed_is_taken_from_whole_rounds():
