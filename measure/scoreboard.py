@@ -85,7 +85,7 @@ class Goal:
 
     target: float = TARGET
     seconds: float = 20  # what is compared when each has used as much
-    megabytes: float = 10
+    megabytes: float = 5
     longest: float = LONGEST
 
 

@@ -97,7 +97,7 @@ def test_the_target_is_reached_in_the_middle_of_a_window():
     found = scoreboard.results(points)
     assert found["reached"] == pytest.approx([42, 840, 84], rel=0.01)
     assert found["after_seconds"] == pytest.approx(1.64, abs=0.005)
-    assert found["after_megabytes"] == pytest.approx(1.94, abs=0.005)  # after 5 s
+    assert found["after_megabytes"] == pytest.approx(1.99, abs=0.005)  # after 2.5 s
     for at, updates, sent, loss in found["curve"]:
         assert loss == pytest.approx(1.2 + 0.02 * (42 - at), abs=0.005)
         assert (updates, sent) == (pytest.approx(20 * at, abs=1), pytest.approx(2 * at, abs=0.02))

@@ -174,10 +174,11 @@ class Unwatched(Cluster):
 )
 @pytest.mark.parametrize("workers", [1, 8])
 def test_the_formula_is_what_the_simulation_does(scheme, window, mbit, workers):
-    """With messages that take no time, and no evaluations."""
+    """With messages and requests that take no time, and no evaluations."""
     updates = 40 if page.waits(scheme) else 40 * workers
     flags = scoreboard.flags_of(scheme, workers, mbit, 0.1, seed=0)
-    flags |= {"model": "none", "parameters": page.PARAMETERS, "steps": updates, "latency": 0}
+    flags |= {"model": "none", "parameters": page.PARAMETERS, "steps": updates}
+    flags |= dict.fromkeys(scoreboard.TIMES, 0)
     for name in ("data", "hidden"):
         del flags[name]
     options = simulate.options(**flags)
