@@ -7,7 +7,7 @@ export const MBIT = [null, 1000, 100, 10, 1];
 // A network of 62,500 parameters is on a link of 100 Mbit/s for 21.6 ms.
 const FIXED = { batch_size: 20, hidden: 16, compute: 0.1, spread: 0.1, latency: 0.0005, request: 0,
   duplex: false, steps: Infinity, checkpoint_seconds: 2, parameters: 62_500 };
-const DEFAULT = { scheme: "HogWild", workers: 4, ps: 1, link_mbit: null, model: "mlp", seed: 0,
+const DEFAULT = { scheme: "HogWild", workers: 4, ps: 1, link_mbit: 100, model: "mlp", seed: 0,
   slow: [], deaths: [] };
 
 const roundTo3 = (x) => +x.toPrecision(3);
@@ -22,7 +22,7 @@ export const SETTINGS = {
   learning_rate: { label: "learning rate", values: RATES, read: positive },
   max_staleness: { label: "may be ahead by s steps", min: 0, max: 10, read: whole(0, 10) },
   backup_workers: { label: "backup workers", min: 0, max: 4, read: whole(0, 4) },
-  link_mbit: { label: "link of each ps", values: MBIT, read: (text) => oneOf(MBIT, positive(text)) },
+  link_mbit: { label: "link of each ps", values: MBIT, read: (text) => oneOf(MBIT, text === "none" ? null : positive(text)) },
   model: { label: "it learns", options: { mlp: "digits, with an mlp", linear: "digits, linear" },
     read: (text) => oneOf(["mlp", "linear"], text) },
   seed: { label: "seed", min: 0, max: 9, read: whole(0, 9) },
@@ -90,8 +90,8 @@ export function fromAddress(hash) {
 export function toAddress(set) {
   const words = new URLSearchParams(), usual = complete({ scheme: set.scheme });
   for (const [name, { write = String }] of Object.entries(SETTINGS)) {
-    if (!(name in set) || set[name] === null) continue;
-    const text = write(set[name]);
+    if (!(name in set)) continue;
+    const text = set[name] === null ? "none" : write(set[name]);
     if (text !== "" && (name === "scheme" || text !== write(usual[name]))) words.set(name, text);
   }
   return `#${words.toString().replaceAll("%2C", ",").replaceAll("%40", "@")}`;

@@ -1,6 +1,6 @@
 // A run of the page: a cluster, what it does, and who dies.
 
-import { Cluster } from "./cluster.js";
+import { Cluster, synchronous } from "./cluster.js";
 import { Parabola, Problem } from "./learning.js";
 import { SCHEMES } from "./schemes.js";
 
@@ -114,6 +114,37 @@ export class Simulation {
     const { scheme, w, updates, clock } = this.cluster, state = {};
     for (const name of ["G", "M", "u", "B", "number"]) if (name in scheme) state[name] = scheme[name];
     return { w, updates, state, time: clock.now };
+  }
+
+  // What it shows.
+
+  /** Whether it has died, and is not back. */
+  isDead(who) {
+    return this.falls.some((fall) => fall.who === who && fall.back === Infinity);
+  }
+
+  /** Whether the ps has died, and is not back yet. */
+  isDown() {
+    return this.falls.some(({ who, back }) => who === "ps" && this.now < back && back < Infinity);
+  }
+
+  /** Whether worker k waits for others: for a token, or until it may begin a step. */
+  waits(k) {
+    const { began, got, lastToken, updates, pushed, scheme } = this.cluster;
+    if (got[k] > began[k]) return false;
+    return scheme.worker === synchronous ? lastToken[k] === updates : !scheme.mayBegin(k, pushed);
+  }
+
+  /** The times of worker k's step so far. */
+  current(k, time) {
+    const { began, asked, got, computed } = this.cluster;
+    const step = { began: began[k], asked: time, got: time, computed: time, told: time };
+    if (this.steps[k].at(-1)?.began === began[k]) step.began = time; // it is over
+    else if (!this.waits(k)) {
+      step.asked = asked[k];
+      if (got[k] > began[k]) [step.got, step.computed] = [got[k], computed[k]];
+    }
+    return step;
   }
 
   // What the cluster tells.
