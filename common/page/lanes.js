@@ -127,6 +127,7 @@ export class Lanes {
     context.fillStyle = colour.ps;
     let free = width; // from the newest to the oldest: a number where there is room for it
     for (let i = run.updates.length - 1; i >= 0 && run.updates[i].time > start; i--) {
+      if (run.updates[i].time > time) continue;
       const at = x(run.updates[i].time);
       context.fillRect(at - 1.5, ps + 5, 3, ROW - 10);
       if (free - at > 30) context.fillText(run.updates[i].number, at + 4, ps + 21);

@@ -4,12 +4,12 @@ import { colours, pencil } from "./lanes.js";
 
 const LEFT = 34, BOTTOM = 18;
 
-/** Test loss over `what` ("time" or "bytes"), on a logarithmic axis. */
-export function losses(canvas, runs, what) {
+/** Test loss over `what` ("time" or "bytes"), on a logarithmic axis; up to `until`, if given. */
+export function losses(canvas, runs, what, until = 0) {
   const { context, width, height } = pencil(canvas), colour = colours();
   const points = runs.flatMap((run) => run.losses).filter(({ loss }) => Number.isFinite(loss));
   const [low, high] = [Math.min(0.1, ...points.map(({ loss }) => loss)), Math.max(3, ...points.map(({ loss }) => loss))];
-  const end = Math.max(what === "time" ? 5 : 1, ...points.map((point) => point[what])) * 1.02;
+  const end = (until || Math.max(what === "time" ? 5 : 1, ...points.map((point) => point[what]))) * 1.02;
   const x = (value) => LEFT + (value / end) * (width - LEFT - 4);
   const y = (loss) => (height - BOTTOM) * (1 - Math.log(loss / low) / Math.log(high / low)) * 0.95 + 6;
   axes(context, colour, width, height);

@@ -1,0 +1,1 @@
+"""Pages that move: "Who waits?", which simulates runs, and the page of a run that has happened."""

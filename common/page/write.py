@@ -1,0 +1,89 @@
+"""Writes the page of a run: one file, which needs no server and no network."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+from common.record import results, trace
+
+HERE = Path(__file__).parent
+MODULES = ("lanes.js", "plots.js", "recorded.js", "run.js")
+STEPS = 4000  # of each worker, at most; the page says if there were more
+
+
+def write(folder: str | Path) -> Path:
+    """Writes `run.html` into the results folder of a run, which may still go on.
+
+    Args:
+        folder: with `launches.jsonl`, and what the tasks have written so far.
+
+    Returns:
+        The file.
+
+    Raises:
+        FileNotFoundError: if this is no results folder.
+    """
+    folder = Path(folder)
+    launches = results.Tail(folder / "launches.jsonl").read()
+    if not launches:
+        raise FileNotFoundError(f"{folder}: no launches.jsonl, so this is no run's results folder")
+    text = (HERE / "run.html").read_text()
+    parts = {"/* run */ null": json.dumps(recorded(folder, launches[-1])).replace("</", "<\\/"),
+             "/* style.css */": (HERE / "style.css").read_text(),
+             "/* modules */": "\n".join(map(_plain, MODULES))}  # fmt: skip
+    for place, part in parts.items():
+        text = text.replace(place, part)
+    file = folder / "run.html"
+    results.write(file, lambda out: out.write(text.encode()))
+    return file
+
+
+def _plain(name: str) -> str:
+    """A module without its imports and exports: all of them stand in one script."""
+    text = (HERE / name).read_text()
+    return re.sub(r"^export ", "", re.sub(r"^import .*\n", "", text, flags=re.M), flags=re.M)
+
+
+def recorded(folder: Path, launch: dict) -> dict:
+    """What the page needs of a run; times are seconds since the first step began."""
+    flags = launch["flags"]
+    events = trace.read_events(folder, flags["workers"])
+    start = min((trace.began(mine[0]) for mine in events if mine), default=0.0)
+    summary = folder / "summary.json"
+    found = json.loads(summary.read_text()) if summary.exists() else None
+    kept = [mine[:STEPS] for mine in events]
+    end = min((mine[-1]["time"] for mine, all_ in zip(kept, events) if len(mine) < len(all_)),
+              default=math.inf)  # fmt: skip
+    updates = [each for each in trace.read_updates(folder, events) if each["time"] <= end]
+    return {
+        "title": f"{(found or {}).get('scheme', folder.parent.parent.name)}, {flags['workers']} workers",
+        "about": _about(found, any(len(a) < len(b) for a, b in zip(kept, events))),
+        "running": found is None,
+        "flags": {"window": flags.get("window", 1)},
+        "steps": [[_step(each, start) for each in mine] for mine in kept],
+        "updates": [[round(each["time"] - start, 4), each["number"], each["workers"]]
+                    for each in updates],
+        "evaluations": [[round(each["time"] - start, 4), each["global_step"], each["test_loss"]]
+                        for each in trace.read_evaluations(folder) if "test_loss" in each],
+    }  # fmt: skip
+
+
+def _step(event: dict, start: float) -> list:
+    counted = event.get("counted")
+    times = [trace.began(event) - start, event["pull"], event["compute"], event["push"],
+             None if counted is None else counted - start]  # fmt: skip
+    loss = event["loss"] if math.isfinite(event["loss"]) else None
+    return [*(None if each is None else round(each, 5) for each in times), event["global_step"],
+            event.get("pulled_at"), event["staleness"], loss and float(f"{loss:.4g}"),
+            event["local_step"]]  # fmt: skip
+
+
+def _about(summary: dict | None, cut: bool) -> str:
+    some = f" The first {STEPS:,} steps of each worker are shown." if cut else ""
+    if summary is None:
+        return f"The run goes on; this page shows it every five seconds.{some}"
+    said = f"{summary['global_step']:,} updates in {summary['seconds']:.1f} s"
+    if summary.get("test_accuracy") is not None:
+        said += f", test accuracy {summary['test_accuracy']:.1%}"
+    return f"{said}.{some}"
