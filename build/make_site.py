@@ -1,34 +1,32 @@
-"""Turns the READMEs, the pages in docs/ and the notebooks into a static HTML site.
-`build/site.sh` runs it.
+"""Turns the READMEs, the pages in docs/ and the notebooks into a static HTML site, with Sphinx and
+MyST-NB. `build/site.sh` runs it.
 
-Every page is self-contained: it contains its style and formulas, and loads nothing. Only the search
-page loads something: the index that Pagefind makes of all pages, and Pagefind's own script.
+It copies the sources to a folder, as Sphinx wants them: with a list of all pages in the groups of
+the README, links that lead to pages, and outputs that a browser shows. `build/web` has Sphinx's
+settings, the front page and the style. Pagefind makes the index for the search.
 """
 
-import base64
-import functools
 import html
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import navigation
 import nbformat
 import notebooks
-from matplotlib.font_manager import FontProperties
-from matplotlib.mathtext import MathTextParser
-from matplotlib.textpath import TextPath
-from nbconvert import HTMLExporter
-from pygments.formatters import HtmlFormatter
 
 ROOT = Path(__file__).resolve().parents[1]
+WEB = ROOT / "build" / "web"
 TUTORIAL = "Basics-Tutorial"
-CONTENT = "@content@"  # where the content goes in the frame
+MOVING = "who-waits"  # where the page that simulates runs is on the site
+MENU = {"README.md": "How to begin", f"{TUTORIAL}/README.md": "Contents"}  # else: the page's title
 FENCE = re.compile(r"(```.*?```|`[^`\n]*`)", re.S)
-MATH = re.compile(r"\$\$(.+?)\$\$|\$(?!\s)([^$\n]+?)(?<!\s)\$(?!\d)", re.S)
+LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
 
 
 def links(markdown: str) -> list[str]:
@@ -52,244 +50,183 @@ def reading_order() -> list[Path]:
             order.append(path.parent / "README.md")
         order.append(path)
     order += [path.relative_to(ROOT) for path in sorted(ROOT.glob("[!.]*/README.md"))]
-    order += [path.relative_to(ROOT) for path in sorted(ROOT.glob("Several-Machines/*.md"))]
     order += [path.relative_to(ROOT) for path in pages()]
+    order += [path.relative_to(ROOT) for path in sorted(ROOT.glob("[!.]*/*.md"))]
     order += notebooks.everything()
     return list(dict.fromkeys(path for path in order if (ROOT / path).exists()))
 
 
-def page_of(source: Path) -> Path:
-    """Where a source's page is on the site."""
-    if source.name == "README.md":
-        return source.with_name("index.html") if source.parent.name else Path("about.html")
-    return source.with_suffix(".html")
+def section(heading: str) -> str:
+    """What stands below a heading of the root README, without comments."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.S)
+    return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0].strip()
 
 
-@functools.cache
-def formula(tex: str, display: bool) -> str:
-    """A formula as an inline SVG in the colour of the text around it.
-
-    Raises:
-        ValueError: if Matplotlib does not know a command.
-    """
-    tex = re.sub(r"\\frac(\w)(\w)", r"\\frac{\1}{\2}", " ".join(tex.split()))
-    tex = tex.replace(r"\text{", r"\mathrm{").replace(r"\mathrm{ ", r"\ \mathrm{")
-    tex = re.sub(r"\\mathrm{[^}]*}", lambda m: m[0].replace(" ", r"\ "), tex)
-    font = FontProperties(math_fontfamily="cm", size=16)
-    width, height, depth, _, _ = MathTextParser("path").parse(f"${tex}$", 72, font)
-    parts = []
-    for points, code in TextPath((0, 0), f"${tex}$", prop=font).iter_segments(simplify=False):
-        pairs = " ".join(f"{x:.2f} {height - depth - y:.2f}" for x, y in points.reshape(-1, 2))
-        parts.append({1: "M", 2: "L", 3: "Q", 4: "C"}[code] + pairs if code < 79 else "Z")
-    kind = "formula display" if display else "formula"
-    return (
-        f'<svg class="{kind}" role="img" aria-label="{html.escape(tex)}" '
-        f'viewBox="0 0 {width:.1f} {height:.1f}" style="width:{width / 14.5:.2f}em;'
-        f'height:{height / 14.5:.2f}em;vertical-align:{-depth / 14.5:.2f}em">'
-        f'<path d="{"".join(parts)}" fill="currentColor"/></svg>'
-    )
+def catalogue() -> dict[str, list[tuple[Path, str]]]:
+    """The README's groups of examples: each one's README, and what it teaches."""
+    found = {}
+    for part in section("The examples").split("\n### ")[1:]:
+        title = part.partition("\n")[0].partition(":")[0]
+        rows = re.findall(r"^\| \[[^\]]+\]\(([^)]+)\).*? \| (.*?) \|", part, re.M)
+        found[title] = [(Path(target), teaches) for target, teaches in rows]
+    return found
 
 
-def with_formulas(markdown: str) -> str:
-    """Draws the formulas outside of code."""
-
-    def draw(match):
-        if match[1]:
-            return f'\n\n<div class="scroll">{formula(match[1], True)}</div>\n\n'
-        return formula(match[2], False)
-
-    parts = FENCE.split(markdown)
-    return "".join(p if i % 2 else MATH.sub(draw, p) for i, p in enumerate(parts))
-
-
-def load(source: Path) -> nbformat.NotebookNode:
-    """A notebook, or a page as a notebook of one cell, with its formulas drawn."""
-    text = (ROOT / source).read_text(encoding="utf-8")
-    if source.suffix == ".md":
-        text = re.sub(r"<!--.*?-->\n?", "", text, flags=re.S)
-        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)])
-    else:
-        notebook = nbformat.reads(text, as_version=4)
-        # The site has its own links to the neighbours.
-        notebook.cells = [cell for cell in notebook.cells if not navigation.is_navigation(cell)]
-    for cell in notebook.cells:
-        if cell.cell_type == "markdown":
-            cell.source = with_formulas(cell.source)
-        for output in cell.get("outputs", []):
-            data = output.get("data", {})
-            if "frames" in output.get("metadata", {}).get("image/png", {}):
-                output.data = {"text/html": framed(output)}
-                data = output.data
-            if "text/markdown" in data:
-                data["text/markdown"] = with_formulas(data["text/markdown"])
-    return notebook
+def groups() -> dict[str, list[Path]]:
+    """The pages of the menu by its headings: the tutorial, the README's groups, the rest. Below an
+    example stand the notebooks of its folder."""
+    order = reading_order()
+    found = {"Start": [Path("README.md"), Path("Scoreboard.md"), Path("docs/QUESTIONS.md")]}
+    found["Tutorial"] = [path for path in order if str(path.parent) == TUTORIAL]
+    for title, examples in catalogue().items():
+        found[title] = [page_ for page_, _ in examples]
+    named = {page for pages_ in found.values() for page in pages_}
+    rest = [path for path in order if path.suffix == ".md" and path not in named]
+    below = {child for path in [*named, *rest] for child in children(path)}
+    return found | {"Reference": [path for path in rest if path not in below]}
 
 
-def framed(output: nbformat.NotebookNode) -> str:
-    """A grid of frames, as HTML that shows one at a time with a slider; without scripts, all."""
-    about = output.metadata["image/png"]
-    values = html.escape("|".join(about["frames"]["labels"]))
-    return (
-        f'<figure class="frames" data-columns="{about["frames"]["columns"]}" '
-        f'data-labels="{values}"><div>'
-        f'<img width="{about["width"]}" alt="{html.escape(about["alt"])}" '
-        f'src="data:image/png;base64,{output.data["image/png"].strip()}"></div></figure>'
-    )
+def children(page: Path) -> list[Path]:
+    """What stands below a page in the menu."""
+    beside = [path for path in reading_order() if path.parent == page.parent and path != page]
+    if page.name != "README.md" or page.parent.name in ("", TUTORIAL, "docs"):
+        beside = []
+    if page == Path(TUTORIAL, "Multiple-Workers.ipynb"):
+        beside = [path for path in reading_order() if path.parent == page.with_suffix("")]
+    return beside
 
 
-def title_of(source: Path) -> str:
-    """A page's title; that of a walk-through says so, since its README has the same one."""
-    text = (ROOT / source).read_text(encoding="utf-8")
-    found = re.search(r'^\s*"?# (.+?)(?:\\n",?)?$', text, re.M)
-    title = found[1].replace("`", "") if found else source.stem
-    walk = source.suffix == ".ipynb" and source.stem == source.parent.name
-    return f"{title}: notebook" if walk else title
+def tree(pages_: list[Path], folder: Path, caption: str = "") -> str:
+    """Sphinx's list of pages; it is not shown in the text."""
+    lines = []
+    for each in pages_:
+        where = os.path.relpath(each.with_suffix(""), folder)
+        # These have the same title as the page above them.
+        name = "Notebook" if each.stem == each.parent.name else MENU.get(str(each))
+        lines.append(f"{name} <{where}>" if name else where)
+    head = [":hidden:", *([f":caption: {caption}"] if caption else [])]
+    return "\n".join(["```{toctree}", *head, *lines, "```"])
 
 
-def contents(body: str) -> str:
-    """Links to a page's headings of the second and third level."""
-    found = re.findall(r'<h([23]) id="([^"]*)">(.*?)</h\1>', body, re.S)
-    if len(found) < 3:
-        return ""
-    lines = [f'<a class="level{level}" href="#{place}">{re.sub(r"<[^>]+>", "", text)}</a>'
-             for level, place, text in found]  # fmt: skip
-    links = "".join(lines)
-    return f'<details class="contents"><summary>On this page</summary>{links}</details>'
+def slug(heading: str) -> str:
+    """The anchor of a heading, on GitHub and here."""
+    return re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-")
 
 
 def anchor(heading: str, source: Path) -> str:
-    """The anchor that GitHub gives a heading; those of a notebook are Jupyter's."""
-    if source.suffix == ".md":
-        heading = re.sub(r"[^\w -]", "", heading.lower())
-    return heading.strip().replace(" ", "-")
+    """The anchor that a link in a source has: that of GitHub; in a notebook, that of Jupyter."""
+    return slug(heading) if source.suffix == ".md" else heading.strip().replace(" ", "-")
 
 
-class Site:
-    """The pages, their links, and the folder for them."""
+def link(source: Path, target: str, sources: list[Path]) -> str:
+    """Translates a source's link: a folder means its README; all anchors are `slug`s."""
+    file, _, place = target.partition("#")
+    if "://" in target or target.startswith(("mailto:", "data:")):
+        return target
+    if file and (ROOT / source.parent / file).is_dir():
+        file = os.path.join(file, "README.md")
+    path = Path(os.path.normpath(source.parent / file)) if file else source
+    if path.suffix == ".ipynb" and path in sources:
+        place = slug(place.replace("-", " ")) if place else ""
+    return file + (f"#{place}" if place else "")
 
-    def __init__(self, target: Path):
-        self.target, self.sources = target, reading_order()
-        self.exporter = HTMLExporter(
-            template_name="web", extra_template_basedirs=[str(ROOT / "build")],
-            exclude_anchor_links=True, exclude_input_prompt=True, exclude_output_prompt=True,
-        )  # fmt: skip
-        # It removes what a stranger's notebook might contain; here it would only take time.
-        self.exporter.register_filter("clean_html", lambda ours: ours)
-        light, dark = HtmlFormatter(style="default"), HtmlFormatter(style="github-dark")
-        css = (ROOT / "build" / "web" / "style.css").read_text()
-        self.script = (ROOT / "build" / "web" / "frames.js").read_text()
-        rules = [f.get_style_defs(".highlight") for f in (light, dark)]
-        self.css = f"{css}\n{rules[0]}\n@media (prefers-color-scheme: dark) {{\n{rules[1]}\n}}\n"
 
-    def link(self, source: Path, target: str) -> str:
-        """Translates a source's link for its page; copies the target if it has no page."""
-        file, _, place = target.partition("#")
-        if "://" in target or not file or target.startswith(("mailto:", "data:")):
-            return target
-        path = Path(os.path.normpath(source.parent / file))
-        if (ROOT / path).is_dir():
-            path = path / "README.md"
-        if path in self.sources:
-            goal = page_of(path)
-        elif not (ROOT / path).exists():
-            return target  # a test finds it
+def markdown(text: str, source: Path, sources: list[Path]) -> str:
+    """A text's links, translated, outside of code."""
+    parts = FENCE.split(text)
+    return "".join(part if k % 2 else LINK.sub(lambda m: link(source, m[1], sources), part)
+                   for k, part in enumerate(parts))  # fmt: skip
+
+
+def page(source: Path, sources: list[Path]) -> str:
+    """A README or another page."""
+    text = re.sub(r"<!--.*?-->\n?", "", (ROOT / source).read_text(encoding="utf-8"), flags=re.S)
+    text = markdown(text, source, sources)
+    if below := children(source):
+        text += f"\n\n{tree(below, source.parent)}\n"
+    return text
+
+
+def notebook(source: Path, sources: list[Path]) -> nbformat.NotebookNode:
+    """A notebook without its own links to the neighbours, which the site has, too."""
+    found = nbformat.read(ROOT / source, as_version=4)
+    found.cells = [cell for cell in found.cells if not navigation.is_navigation(cell)]
+    for cell in found.cells:
+        if cell.cell_type == "markdown":
+            cell.source = markdown(cell.source, source, sources)
+        elif cell.metadata.get("jupyter", {}).get("source_hidden"):
+            cell.metadata["tags"] = [*cell.metadata.get("tags", []), "hide-input"]
+        for output in cell.get("outputs", []):
+            about = output.get("metadata", {}).get("image/png", {})
+            if "frames" in about:
+                output["data"] = {"text/html": framed(output["data"]["image/png"], about)}
+            if "text/markdown" in output.get("data", {}):
+                data = output["data"]
+                data["text/markdown"] = markdown(data["text/markdown"], source, sources)
+    if below := children(source):
+        found.cells.append(nbformat.v4.new_markdown_cell(tree(below, source.parent)))
+    return found
+
+
+def framed(png: str, about: dict) -> str:
+    """A grid of frames, as HTML that shows one at a time with a slider; without scripts, all."""
+    values = html.escape("|".join(about["frames"]["labels"]))
+    return (
+        f'<figure class="frames" data-columns="{about["frames"]["columns"]}" '
+        f'data-labels="{values}"><div><img width="{about["width"]}" '
+        f'alt="{html.escape(about["alt"])}" src="data:image/png;base64,{png.strip()}"></div>'
+        "</figure>"
+    )
+
+
+def front(sources: list[Path]) -> str:
+    """The front page: the page that moves, the three ways through, the catalogue, and the menu."""
+    lead = re.search(r"\n\n(.+?)\n\n", (ROOT / "README.md").read_text(), re.S)[1]
+    parts = ["# Distributed TensorFlow, by example", lead.replace("`", ""),
+             f'<iframe class="moving" src="{MOVING}/index.html?frame" title="Who waits? '
+             'A simulated run that you can change"></iframe>',
+             f'<p><a href="{MOVING}/index.html">Who waits?</a> Drag on a lane. Then read '
+             '<a href="README.html">how to run it</a>.</p>',
+             "## Three ways through",
+             section("Three ways through").partition("\n\n")[2]]  # fmt: skip
+    for title, examples in catalogue().items():
+        cards = [f":::{{grid-item-card}} {page_.parent}\n:link: {page_.with_suffix('')}\n"
+                 f":link-type: doc\n\n{teaches}\n:::" for page_, teaches in examples]  # fmt: skip
+        parts += [f"## {title}", "::::{grid} 1 2 3 3\n:gutter: 2\n", *cards, "::::"]
+    parts += [tree(pages_, Path(), caption) for caption, pages_ in groups().items()]
+    return markdown("\n\n".join(parts), Path("README.md"), sources)
+
+
+def stage(folder: Path) -> list[Path]:
+    """Writes the sources for Sphinx. Returns them."""
+    sources = reading_order()
+    (folder / "index.md").write_text(front(sources), encoding="utf-8")
+    for source in sources:
+        there = folder / source
+        there.parent.mkdir(parents=True, exist_ok=True)
+        if source.suffix == ".md":
+            text = page(source, sources)
         else:
-            goal = path if path.suffix else path.with_suffix(".txt")
-            (self.target / goal).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / path, self.target / goal)
-        there = os.path.relpath(goal, page_of(source).parent)
-        return there + (f"#{place}" if place else "")
+            text = json.dumps(notebook(source, sources))
+        there.write_text(text, encoding="utf-8")
+        for target in links((ROOT / source).read_text(encoding="utf-8")):
+            file = Path(os.path.normpath(source.parent / target))
+            if (ROOT / file).is_file() and file not in sources:
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / file, folder / file)
+    return sources
 
-    def write(self, page: Path, body: str, **around) -> None:
-        """Writes a page: its content inside the frame that the notebook template provides."""
-        home = os.path.relpath("index.html", page.parent)
-        search = os.path.relpath("search.html", page.parent)
-        frame = {"css": self.css, "script": self.script, "home": home, "search": search}
-        # nbconvert parses all HTML that it makes. The content is already parsed, so it is put in
-        # afterwards.
-        resources = {"site": {**frame, "body": CONTENT, **around}}
-        text, _ = self.exporter.from_notebook_node(nbformat.v4.new_notebook(), resources)
-        before, after = text.split(CONTENT)
-        (self.target / page).parent.mkdir(parents=True, exist_ok=True)
-        (self.target / page).write_text(before + body + after, encoding="utf-8")
 
-    def body(self, source: Path) -> str:
-        """The content of a page, with GitHub's anchors and the site's links."""
-        text, _ = self.exporter.from_notebook_node(load(source), {"site": {"bare": True}})
-
-        def heading(match):
-            plain = html.unescape(re.sub(r"<[^>]+>", "", match[2]))
-            own = html.escape(anchor(plain, source))
-            return f'<h{match[1]} id="{own}">{match[2]}</h{match[1]}>'
-
-        def target(match):
-            return f'{match[1]}="{html.escape(self.link(source, html.unescape(match[2])))}"'
-
-        text = re.sub(r"<h([1-6])[^>]*>(.*?)</h\1>", heading, text, flags=re.S)
-        text = re.sub(r'\b(href|src)="([^"]*)"', target, text)
-        return re.sub(r"(<table.*?</table>)", r'<div class="scroll">\1</div>', text, flags=re.S)
-
-    def make(self) -> None:
-        """Writes the index and all pages."""
-        self.write(Path("index.html"), self.index(), title="Distributed TensorFlow, by example")
-        for i, source in enumerate(self.sources):
-            page = page_of(source)
-            before, after = (
-                self._neighbour(page, j) if 0 <= j < len(self.sources) else None
-                for j in (i - 1, i + 1)
-            )
-            body = self.body(source)
-            self.write(page, body, title=title_of(source), before=before, after=after,
-                       contents=contents(body), frames='class="frames"' in body)  # fmt: skip
-        search = (ROOT / "build" / "web" / "search.html").read_text()
-        self.write(Path("search.html"), search, title="Search")
-
-    def _neighbour(self, page: Path, j: int) -> dict:
-        there = os.path.relpath(page_of(self.sources[j]), page.parent)
-        return {"href": there, "title": title_of(self.sources[j])}
-
-    def index(self) -> str:
-        """Cards with pictures: the tutorial's notebooks, then the examples."""
-        tutorial = [s for s in self.sources if s.parts[0] == TUTORIAL and s.suffix == ".ipynb"]
-        examples = [s for s in self.sources if (ROOT / s.parent / "run.sh").exists()]
-        examples = [s for s in examples if s.name == "README.md" and s.parent.name != ""]
-        lead = re.search(r"\n\n(.+?)\n\n", (ROOT / "README.md").read_text(), re.S)[1]
-        lead = lead.replace("`", "")
-        parts = [f'<h1>Distributed TensorFlow, by example</h1><p class="lead">{html.escape(lead)}',
-                 '</p><p><a class="button" href="about.html">Start here</a></p>']  # fmt: skip
-        for heading, sources in (("Notebooks", tutorial), ("Examples", examples)):
-            if sources:
-                cards = "".join(self.card(source) for source in sources)
-                parts.append(f'<h2>{heading}</h2><div class="cards">{cards}</div>')
-        return "".join(parts)
-
-    def card(self, source: Path) -> str:
-        text = (ROOT / source).read_text(encoding="utf-8")
-        picture = self.target / page_of(source).with_suffix(".png")
-        picture.parent.mkdir(parents=True, exist_ok=True)
-        if source.suffix == ".ipynb":
-            notebook = nbformat.reads(text, as_version=4)
-            text = "\n\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
-            images = [output.data["image/png"] for cell in notebook.cells
-                      for output in cell.get("outputs", [])
-                      if "image/png" in output.get("data", {})]  # fmt: skip
-            picture.write_bytes(base64.b64decode(images[0]))
-        else:
-            drawn = (ROOT / source).with_name("curves.png")
-            picture = picture.with_name("curves.png")  # where the README's own link puts it
-            if drawn.exists():
-                shutil.copy(drawn, picture)
-            else:
-                picture = None
-        words = re.search(r"^# .*?\n\n(.+?)(?:\n\n|\Z)", text, re.S | re.M)[1]
-        words = re.split(r"(?<=[.?!])\s|:\s", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", words))[0]
-        words = re.sub(r"[*`]", "", words).replace("\n", " ").rstrip(".:") + "."
-        href = page_of(source)
-        image = f'<img src="{picture.relative_to(self.target)}" alt="">' if picture else ""
-        return (
-            f'<a class="card" href="{href}">{image}'
-            f"<strong>{html.escape(title_of(source))}</strong><span>{html.escape(words)}</span></a>"
-        )
+def moving(folder: Path) -> None:
+    """Copies the page that simulates runs; its links lead to the site's pages."""
+    shutil.copytree(
+        ROOT / "common" / "page", folder, ignore=shutil.ignore_patterns("*.py", "run*", "__*")
+    )
+    text = (folder / "index.html").read_text(encoding="utf-8")
+    text = text.replace('data-root="../../"', 'data-root="../" data-pages="html"')
+    text = re.sub(r'href="\.\./\.\./([^"]*)\.(?:md|ipynb)"', r'href="../\1.html"', text)
+    (folder / "index.html").write_text(text, encoding="utf-8")
 
 
 def main() -> None:
@@ -298,12 +235,26 @@ def main() -> None:
     if target.exists() and not (target / "index.html").exists() and any(target.iterdir()):
         sys.exit(f"error: {target} holds other files: name another folder")
     shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
-    site = Site(target)
-    site.make()
+    with tempfile.TemporaryDirectory() as folder:
+        sources = stage(Path(folder))
+        command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-j", "auto",
+                   "-c", WEB, "-b", "html", folder, target]  # fmt: skip
+        subprocess.run(command, check=True)
+    moving(target / MOVING)
     command = [sys.executable, "-m", "pagefind", "--site", str(target), "--silent"]
     subprocess.run(command, check=True)
-    print(f"{len(site.sources) + 2} pages: open {target / 'index.html'}")
+    for name in (
+        ".doctrees",
+        ".buildinfo",
+        "objects.inv",
+        "_static/webpack-macros.html",
+        "_static/sbt-webpack-macros.html",
+    ):
+        path = target / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        path.unlink(missing_ok=True)
+    print(f"{len(sources) + 2} pages: open {target / 'index.html'}")
     print(f"With search: python3 -m http.server --directory {target}")
 
 

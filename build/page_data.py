@@ -31,10 +31,12 @@ def digits() -> str:
         images, labels = datasets.reader("digits").load(argparse.Namespace(), part)
         levels = (images.reshape(-1) * LEVELS).round().astype(int)
         parts[part] = "".join(chr(A + level) for level in levels), "".join(map(str, labels))
-    text = "// scikit-learn's digits, as common/datasets/digits.py reads them. Made by build/page_data.py.\n"
+    text = "// The digits, as common/datasets/digits.py reads them. Made by build/page_data.py.\n"
     for part, (pixels, labels) in parts.items():
         text += f'const {part} = ["{pixels}", "{labels}"];\n'
-    return text + f"""
+    return (
+        text
+        + f"""
 function read([pixels, labels]) {{
   const x = Float32Array.from(pixels, (letter) => (letter.charCodeAt(0) - {A}) / {LEVELS});
   return {{ x, labels: Uint8Array.from(labels) }};
@@ -42,6 +44,7 @@ function read([pixels, labels]) {{
 
 export const DIGITS = {{ width: 64, classes: 10, train: read(train), test: read(test) }};
 """
+    )
 
 
 def formulas() -> str:

@@ -2,12 +2,15 @@
 
 import contextlib
 import fcntl
+import functools
+import http.server
 import importlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -58,3 +61,21 @@ def opened():
             yield browser
         finally:
             browser.close()
+
+
+@contextlib.contextmanager
+def served(folder):
+    """The address at which a server of this test serves a folder."""
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    handler = functools.partial(Handler, directory=str(folder))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()

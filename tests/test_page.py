@@ -2,16 +2,20 @@
 
 import itertools
 import json
+import re
 import shutil
 import subprocess
 import sys
 
+import browser
 import numpy as np
 import pytest
 import schemes
 import simulate
 from cluster import Cluster
 from conftest import ROOT, seconds
+
+from common.page import write
 
 PAGE = ROOT / "common" / "page"
 NODE = shutil.which("node")
@@ -94,17 +98,14 @@ SETTINGS = [
 
 @needs_node
 @pytest.mark.parametrize("model", ["linear", "mlp"])
-@pytest.mark.parametrize("scheme", [name for name in schemes.SCHEMES if name != "Sparse-Embeddings"])
+@pytest.mark.parametrize("scheme", schemes.SCHEMES)
 def test_the_page_simulates_what_python_simulates(scheme, model):
     """Every event of every run: who, when, from which count, how stale; and what is learned."""
     own = schemes.SCHEMES[scheme].defaults
     window = {"window": 4} if "window" in own else {}
     steps = 30 if schemes.SCHEMES[scheme].worker == "synchronous" else 100
-    every = [
-        simulate.options(**{"scheme": scheme, "model": model, "workers": 4, "steps": steps,
-                            "batch_size": 20, "hidden": 16, **window, **more})  # fmt: skip
-        for more in SETTINGS
-    ]
+    usual = {"scheme": scheme, "model": model, "workers": 4, "steps": steps, "batch_size": 20}
+    every = [simulate.options(**usual | {"hidden": 16} | window | more) for more in SETTINGS]
     for options, page in zip(every, on_the_page(every), strict=True):
         same(options, page)
 
@@ -141,5 +142,115 @@ def test_the_page_is_small():
     """All files together; and none asks another host for anything."""
     files = [path for path in PAGE.iterdir() if path.suffix in (".js", ".css", ".html")]
     assert sum(path.stat().st_size for path in files) < 300_000
-    for path, word in itertools.product(files, ("<script src=\"http", "@import url", "fetch(\"http")):
+    for path, word in itertools.product(files, ('<script src="http', "@import url", 'fetch("http')):
         assert word not in path.read_text()
+
+
+@pytest.mark.slow("opens a browser")
+def test_a_reader_drags_a_straggler_and_sends_the_address():
+    """In the window of a computer: it moves, and follows what the reader does."""
+    with browser.served(ROOT) as address, browser.opened() as chromium:
+        tab, said = chromium.new_page(viewport={"width": 1280, "height": 900}), []
+        tab.set_default_timeout(1e3 * seconds(60))
+        tab.on("console", lambda message: said.append(message.text))
+        tab.on("pageerror", lambda error: said.append(str(error)))
+        tab.goto(f"{address}/common/page/index.html#scheme=Synchronous-SGD&workers=4")
+        wait = "() => Number(document.getElementById('clock').textContent.split(' ')[0]) > 1"
+        tab.wait_for_function(wait)
+        shares = re.search(r"wait for others (\d+)%", tab.inner_text("#words"))
+        assert int(shares[1]) < 20
+        lanes = tab.locator(".lanes canvas").bounding_box()
+        x, y = lanes["x"] + 100, lanes["y"] + 2.5 * 34
+        tab.mouse.move(x, y)
+        tab.mouse.down()
+        tab.mouse.move(x + 200, y, steps=5)
+        tab.mouse.up()
+        slow = re.search(r"slow=1,1,([\d.]+),1", tab.url)
+        assert float(slow[1]) > 2
+        tab.wait_for_function("() => /wait for others [3-9][0-9]%/.test(words.textContent)")
+        tab.locator("#set-workers").focus()
+        tab.keyboard.press("ArrowRight")
+        assert "workers=5" in tab.url and tab.evaluate("document.activeElement.id") == "set-workers"
+        tab.locator("[data-who=w0]").click()
+        tab.wait_for_function("() => words.textContent.includes('Worker 0 is dead')")
+        tab.get_by_role("button", name="Pause").click()
+        again = chromium.new_page()
+        again.goto(tab.url)
+        assert again.evaluate("location.hash") == tab.evaluate("location.hash")
+        tab.set_viewport_size({"width": 390, "height": 800})
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+        for case in range(10):
+            tab.locator("#cases button").nth(case).click()
+        assert "deaths=ps" in tab.url
+    assert not said
+
+
+def events(folder, k: int, steps: list[dict]) -> None:
+    usual = {"staleness": 1, "pulled_at": 3, "loss": 0.5, "counted": None}
+    lines = [json.dumps(usual | step) + "\n" for step in steps]
+    (folder / f"events-worker-{k}.jsonl").write_text("".join(lines))
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Of two workers, with times since 1970."""
+    launch = {"time": 999.0, "scheme": "HogWild", "flags": {"workers": 2, "ps": 1}}
+    (tmp_path / "launches.jsonl").write_text(json.dumps(launch) + "\n")
+    times = {"pull": 0.01, "compute": 0.02, "push": 0.03}
+    events(tmp_path, 0, [
+        {"time": 1000.06 + k, "local_step": k + 1, "global_step": 5 + k, **times,
+         "counted": 1000.05 + k} for k in range(3)])  # fmt: skip
+    events(tmp_path, 1, [{"time": 1001.0, "local_step": 1, "global_step": 7, **times,
+                          "loss": float("inf"), "counted": 1000.9}])  # fmt: skip
+    evaluation = {"time": 1002.0, "global_step": 7, "test_loss": 0.25}
+    (tmp_path / "evaluations.jsonl").write_text(json.dumps(evaluation) + "\n")
+    return tmp_path
+
+
+def test_the_page_of_a_run_has_what_happened(run):
+    """In one file; as long as there is no summary, it goes on."""
+    text = write.write(run).read_text()
+    found = json.loads(re.search(r"const RUN = (.*);</script>", text)[1])
+    assert found["running"] and found["title"] == "HogWild, 2 workers"
+    assert found["steps"][0][1] == [1.0, 0.01, 0.02, 0.03, 1.05, 6, 3, 1, 0.5, 2]
+    assert found["steps"][1][0][8] is None  # its loss
+    assert found["updates"] == [[0.05, 5, [0]], [1.05, 6, [0]], [2.05, 7, [0]], [0.9, 7, [1]]]
+    assert found["evaluations"] == [[2.0, 7, 0.25]]
+    assert not re.search(r"<script src|<link rel=.stylesheet|^import |^export ", text, re.M)
+    summary = {"global_step": 7, "seconds": 2.06, "test_accuracy": 0.9}
+    (run / "summary.json").write_text(json.dumps(summary))
+    text = write.write(run).read_text()
+    assert '"running": false' in text and "7 updates in 2.1 s, test accuracy 90.0%." in text
+
+
+def test_of_a_long_run_it_has_the_beginning(run, monkeypatch):
+    monkeypatch.setattr(write, "STEPS", 2)
+    text = write.write(run).read_text()
+    found = json.loads(re.search(r"const RUN = (.*);</script>", text)[1])
+    assert [len(mine) for mine in found["steps"]] == [2, 1]
+    assert "The first 2 steps of each worker" in found["about"]
+
+
+def test_the_command_says_where_the_page_is(run, tmp_path):
+    command = [sys.executable, "-m", "common.commands.page", "--plain"]
+    options = {"capture_output": True, "text": True, "cwd": ROOT, "check": False}
+    process = subprocess.run([*command, run], **options)
+    assert process.returncode == 0 and process.stdout.endswith("run.html\n"), process.stderr
+    process = subprocess.run([*command, tmp_path / "nothing"], **options)
+    assert process.returncode == 2 and "no launches.jsonl" in process.stderr + process.stdout
+    assert len((process.stderr + process.stdout).splitlines()) == 1
+
+
+@pytest.mark.slow("opens a browser")
+def test_a_click_on_a_mark_says_what_happened(run):
+    write.write(run)
+    with browser.served(run) as address, browser.opened() as chromium:
+        tab = chromium.new_page(viewport={"width": 1280, "height": 700})
+        tab.goto(f"{address}/run.html")
+        tab.locator("#time").fill("500")
+        tab.keyboard.press("0")
+        words = tab.inner_text("#words")
+        tab.set_viewport_size({"width": 390, "height": 800})
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+    assert "Worker 0, update 6, at 1.050 s: loss 0.500" in words
+    assert "pulled the parameters after update 3" in words and "computed 20.0 ms" in words

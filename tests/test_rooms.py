@@ -19,8 +19,8 @@ from common.told import about, example
 COMMON = ROOT / "common"
 # Lowest first; "" are the modules beside the rooms, which worker scripts name.
 ROOMS = [
-    "record", "datasets", "told", "graph", "", "training", "session", "pictures", "launch",
-    "commands", "teach",
+    "record", "datasets", "told", "graph", "", "training", "session", "pictures", "page",
+    "launch", "commands", "teach",
 ]  # fmt: skip
 
 

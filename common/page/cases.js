@@ -17,7 +17,7 @@ export const CASES = [
     "With eight workers a gradient is seven updates old. At this rate they learn nothing. Watch the ball.",
     "Many-Workers/Published-Results.ipynb"],
   ["A slow link", "#scheme=HogWild&workers=8&link_mbit=10",
-    "The parameters are on the link for 0.2 s, so all stand in a queue: eight are hardly faster than one.",
+    "The parameters are on the link for 86 ms, so all stand in a queue: eight are hardly faster than one.",
     "Basics-Tutorial/When-Does-It-Pay.ipynb"],
   ["The same link, ten local steps", "#scheme=Local-SGD&workers=8&link_mbit=10",
     "A window of ten mini-batches needs one pull and one push.", "Local-SGD/README.md"],
@@ -30,4 +30,4 @@ export const CASES = [
   ["A dead parameter server", "#scheme=HogWild&workers=4&deaths=ps@5",
     "It comes back with the last checkpoint, up to two seconds old. Everything since is lost.",
     "Basics-Tutorial/Recovery.ipynb"],
-].map(([title, address, text, page]) => ({ title, address, text, page }));
+].map(([title, address, text, explained]) => ({ title, address, text, explained }));

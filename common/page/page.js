@@ -10,6 +10,8 @@ import { Simulation } from "./simulation.js";
 
 const FRAME = 11, SECONDS = 120; // milliseconds of simulating in a frame; until the run ends
 const $ = (id) => document.getElementById(id);
+const { root, pages } = document.documentElement.dataset; // of the collection; on its site, of pages
+const page = (path) => root + (pages ? path.replace(/\.(md|ipynb)(?=#|$)/, ".html") : path);
 const TREE = { // what each scheme changes in the one above it
   "Nobody waits": ["HogWild", "each gradient at once", [
     ["Staleness-Aware", "rate / staleness"], ["DC-ASGD", "corrects the delay"],
@@ -178,7 +180,7 @@ function show() {
   const [name, code, from] = $("formula").children;
   name.textContent = flags.scheme;
   code.textContent = formula.replaceAll("<-", "←").replaceAll(" eta", " η").replaceAll("alpha", "α").replaceAll("lambda", "λ").replaceAll("w~", "w̃");
-  from.innerHTML = folder ? `<a href="../../${flags.scheme}/README.md"></a>` : "<span></span>";
+  from.innerHTML = folder ? `<a href="${page(`${flags.scheme}/README.md`)}"></a>` : "<span></span>";
   from.firstChild.textContent = source.split(": ")[0].split(". ")[0];
   document.querySelectorAll("#schemes button").forEach((button) =>
     button.setAttribute("aria-pressed", String(button.dataset.scheme === flags.scheme)));
@@ -292,7 +294,7 @@ function build() {
     groups.append(heading, list);
   }
   $("schemes").append(groups);
-  for (const { title, address: where, text, page } of CASES) {
+  for (const { title, address: where, text, explained } of CASES) {
     const item = document.createElement("li"), button = document.createElement("button"), more = document.createElement("a");
     Object.assign(button, { type: "button", textContent: title });
     button.onclick = () => {
@@ -301,7 +303,7 @@ function build() {
       pause(false);
       $("stage").scrollIntoView({ behavior: "smooth", block: "start" });
     };
-    Object.assign(more, { href: `../../${page}`, textContent: "More" });
+    Object.assign(more, { href: page(explained), textContent: "More" });
     item.append(button, document.createElement("br"), `${text} `, more);
     $("cases").append(item);
   }
@@ -327,6 +329,7 @@ function read() {
   simulate();
 }
 
+if (new URLSearchParams(location.search).has("frame")) document.body.className = "frame";
 build();
 pause(!playing);
 read();

@@ -4,9 +4,9 @@ import { FORMULAS } from "./formulas.js";
 import { SCHEMES } from "./schemes.js";
 
 export const MBIT = [null, 1000, 100, 10, 1];
-// A network of 62,500 parameters is on a link of 100 Mbit/s for 21.6 ms.
+// A network of 25,000 parameters is on a link of 100 Mbit/s for 8.6 ms.
 const FIXED = { batch_size: 20, hidden: 16, compute: 0.1, spread: 0.1, latency: 0.0005, request: 0,
-  duplex: false, steps: Infinity, checkpoint_seconds: 2, parameters: 62_500 };
+  duplex: false, steps: Infinity, checkpoint_seconds: 2, parameters: 25_000 };
 const DEFAULT = { scheme: "HogWild", workers: 4, ps: 1, link_mbit: 100, model: "mlp", seed: 0,
   slow: [], deaths: [] };
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from common.record import results, trace
+from common.record.words import counted
 
 HERE = Path(__file__).parent
 MODULES = ("lanes.js", "plots.js", "recorded.js", "run.js")
@@ -57,7 +58,7 @@ def recorded(folder: Path, launch: dict) -> dict:
               default=math.inf)  # fmt: skip
     updates = [each for each in trace.read_updates(folder, events) if each["time"] <= end]
     return {
-        "title": f"{(found or {}).get('scheme', folder.parent.parent.name)}, {flags['workers']} workers",
+        "title": f"{launch['scheme']}, {counted(flags['workers'], 'worker')}",
         "about": _about(found, any(len(a) < len(b) for a, b in zip(kept, events))),
         "running": found is None,
         "flags": {"window": flags.get("window", 1)},
