@@ -142,7 +142,11 @@ def markdown(text: str, source: Path, sources: list[Path]) -> str:
 def page(source: Path, sources: list[Path]) -> str:
     """A README or another page."""
     text = re.sub(r"<!--.*?-->\n?", "", (ROOT / source).read_text(encoding="utf-8"), flags=re.S)
+    text = re.sub(r"^\[!\[.*\n\n", "", text, flags=re.M)  # badges, which only GitHub has
     text = markdown(text, source, sources)
+    if source == Path("common/page/README.md"):
+        title, rest = text.split("\n\n", 1)
+        text = f"{title}\n\n{frame('../../')}\n\n{rest}"
     if below := children(source):
         text += f"\n\n{tree(below, source.parent)}\n"
     return text
@@ -180,14 +184,19 @@ def framed(png: str, about: dict) -> str:
     )
 
 
+def frame(root: str) -> str:
+    """The page that moves, in another page; `root`: the way to the site's first page."""
+    return (
+        f'<iframe class="moving" src="{root}{MOVING}/index.html?frame" title="Who waits? '
+        'A simulated run that you can change"></iframe>'
+    )
+
+
 def front(sources: list[Path]) -> str:
     """The front page: the page that moves, the three ways through, the catalogue, and the menu."""
-    lead = re.search(r"\n\n(.+?)\n\n", (ROOT / "README.md").read_text(), re.S)[1]
+    lead = re.search(r"^Learn .+?\n\n", (ROOT / "README.md").read_text(), re.S | re.M)[0]
     parts = ["# Distributed TensorFlow, by example", lead.replace("`", ""),
-             f'<iframe class="moving" src="{MOVING}/index.html?frame" title="Who waits? '
-             'A simulated run that you can change"></iframe>',
-             f'<p><a href="{MOVING}/index.html">Who waits?</a> Drag on a lane. Then read '
-             '<a href="README.html">how to run it</a>.</p>',
+             frame(""),
              "## Three ways through",
              section("Three ways through").partition("\n\n")[2]]  # fmt: skip
     for title, examples in catalogue().items():
