@@ -52,7 +52,7 @@ def reading_order() -> list[Path]:
     order += [path.relative_to(ROOT) for path in sorted(ROOT.glob("[!.]*/README.md"))]
     order += [path.relative_to(ROOT) for path in pages()]
     order += [path.relative_to(ROOT) for path in sorted(ROOT.glob("[!.]*/*.md"))]
-    order += notebooks.everything()
+    order += [Path("common/page/README.md"), *notebooks.everything()]
     return list(dict.fromkeys(path for path in order if (ROOT / path).exists()))
 
 

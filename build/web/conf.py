@@ -33,6 +33,7 @@ html_static_path, html_favicon = [str(HERE / "static")], str(HERE / "static" / "
 html_css_files, html_js_files = ["site.css"], [("frames.js", {"defer": "defer"})]
 templates_path = [str(HERE / "templates")]
 html_additional_pages = {"search": "search.html"}
+html_context = {"default_mode": "auto"}
 html_copy_source = html_show_sourcelink = html_show_copyright = html_use_index = False
 html_theme_options = {"show_navbar_depth": 1, "show_toc_level": 2, "use_download_button": False,
                       "use_fullscreen_button": False, "home_page_in_toc": False}  # fmt: skip
