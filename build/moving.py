@@ -1,9 +1,9 @@
-"""Draws docs/who-waits.svg, a picture that moves: the same straggler in two simulated schemes.
+"""Draws the same straggler in two simulated schemes: docs/who-waits.svg, a picture that moves, and
+the picture that others show beside a link to the site.
 
     python build/moving.py
 
-Its lanes pass a mark that is now. A viewer that shows no animation, or whose user wants none, shows
-the first seconds.
+A viewer that shows no animation, or whose user wants none, shows the first seconds.
 """
 
 import html
@@ -13,10 +13,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "Many-Workers")]
 
+import matplotlib.pyplot as plt  # noqa: E402
 import simulate  # noqa: E402
 from cluster import Cluster  # noqa: E402
 
-from common.pictures import palette  # noqa: E402
+from common.pictures import palette, png  # noqa: E402
 from common.record import trace  # noqa: E402
 
 WORKERS, SLOW = 3, {2: 0.2}  # worker 2 takes three times as long
@@ -65,21 +66,26 @@ def bar(start: float, end: float, row: float, fill: str) -> str:
             f'height="{LANE - 6}" fill="{fill}"/>')  # fmt: skip
 
 
+def phases(mine: list[dict]):
+    """Of a worker: each phase with its beginning and end."""
+    before = 0.0
+    for step in mine:
+        ends = [began := trace.began(step), began + step["pull"]]
+        ends += [ends[1] + step["compute"], step["time"]]
+        yield from zip(("wait", "pull", "compute", "push"), [before, *ends], ends)
+        before = step["time"]
+
+
 def panel(scheme: str, top: float) -> tuple[str, str]:
     """What moves, and what stands still, from `top` on."""
     run, moving, still = simulated(scheme), [], []
     still.append(f'<text class="title" x="0" y="{top + 12}">{html.escape(PANELS[scheme])}</text>')
     for k, mine in enumerate(run.events):
-        row, before = top + 20 + k * LANE, 0.0
+        row = top + 20 + k * LANE
         still.append(f'<text x="0" y="{row + 13}">worker {k}</text>')
-        for step in mine:
-            start = trace.began(step)
-            for phase, took in (("wait", max(0.0, start - before)), ("pull", step["pull"]),
-                                ("compute", step["compute"]), ("push", step["push"])):  # fmt: skip
-                begin = before if phase == "wait" else start
-                moving.append(bar(begin, begin + took, row, palette.PHASES[phase]))
-                start = begin + took
-            before = step["time"]
+        moving += [
+            bar(start, end, row, palette.PHASES[phase]) for phase, start, end in phases(mine)
+        ]
     row = top + 20 + WORKERS * LANE
     still.append(f'<text x="0" y="{row + 13}">updates</text>')
     moving += [bar(at, at + 0.012, row, palette.PS) for at in run.updates]
@@ -116,10 +122,32 @@ text {{ font: 13px system-ui, "Liberation Sans", sans-serif; fill: {palette.INK}
 """
 
 
+def preview() -> bytes:
+    """The collection's name, and below it the first seconds of both schemes."""
+    figure, panels = plt.subplots(2, 1, figsize=(12, 6), gridspec_kw={"hspace": 0.5})
+    figure.subplots_adjust(left=0.09, right=0.97, top=0.72, bottom=0.05)
+    figure.text(0.035, 0.88, "Distributed TensorFlow, by example", fontsize=34, weight="bold")
+    figure.text(0.035, 0.81, "Every scheme from HogWild! to DiLoCo: read it, run it, play with it",
+                fontsize=19)  # fmt: skip
+    for axes, (scheme, title) in zip(panels, PANELS.items()):
+        for k, mine in enumerate(simulated(scheme).events):
+            for phase, start, end in phases(mine):
+                axes.barh(-k, end - start, 0.75, start, color=palette.PHASES[phase])
+        axes.set(xlim=(0, SHOWN), ylim=(0.5 - WORKERS, 0.5), yticks=[-k for k in range(WORKERS)],
+                 yticklabels=[f"worker {k}" for k in range(WORKERS)], xticks=[])  # fmt: skip
+        axes.set_title(title, loc="left", fontsize=17)
+        axes.tick_params(length=0, labelsize=14)
+        axes.spines[:].set_visible(False)
+    found = png.small(png.drawn(figure, 1))
+    plt.close(figure)
+    return found
+
+
 def main() -> None:
     if len(sys.argv) > 1:
         sys.exit(__doc__)
     (ROOT / "docs/who-waits.svg").write_text(picture(), encoding="utf-8")
+    (ROOT / "build/web/static/preview.png").write_bytes(preview())
 
 
 if __name__ == "__main__":

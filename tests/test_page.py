@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import browser
+import moving
 import numpy as np
 import pytest
 import schemes
@@ -136,6 +137,10 @@ def test_what_the_page_has_from_python_is_of_today():
     command = [sys.executable, ROOT / "build" / "page_data.py", "--check"]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stdout + process.stderr
+
+
+def test_the_picture_of_the_front_page_is_of_today():
+    assert moving.picture() == (ROOT / "docs" / "who-waits.svg").read_text()
 
 
 def test_the_page_is_small():

@@ -52,4 +52,5 @@ if repository := os.environ.get("GITHUB_REPOSITORY"):
         "launch_buttons": {"colab_url": "https://colab.research.google.com",
                            "binderhub_url": "https://mybinder.org"},
     }  # fmt: skip
+ogp_image, ogp_image_alt = "_static/preview.png", "Two schemes with a slow worker, as lanes"
 ogp_description_length, ogp_social_cards = 130, {"enable": False}
