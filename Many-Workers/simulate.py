@@ -23,6 +23,7 @@ from schemes import SCHEMES
 
 from common import datasets, fail, flags
 from common.flags import Flag
+from common.page.shown import Shown
 from common.record import results
 from common.told import converters as to
 from common.told import mistakes
@@ -178,6 +179,7 @@ def main(arguments: list[str]) -> None:
              f"{options.learning_rate:g}; the more asynchronous workers (here "
              f"{options.workers}), the smaller it must be")  # fmt: skip
     report.finish(cluster, journal)
+    Shown(where, options.open).write(print)
     some = options.workers > LOGGED
     print(f"({LOGGED} of {options.workers:,} workers shown; " if some else "(", end="")
     print(f"all times are simulated; the simulation took {time.monotonic() - began:.1f} s)")

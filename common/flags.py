@@ -108,7 +108,7 @@ def _text(default) -> str:
 
 def _own(name: str, default) -> Flag:
     """A flag that only this example has; the type of its default becomes its type."""
-    if name in ("help", "plain", "job_name", "task_index", "ps_hosts", "worker_hosts"):
+    if name in ("help", "plain", "open", "job_name", "task_index", "ps_hosts", "worker_hosts"):
         fail(f'DEFAULTS["{name}"]: every example has a --{name} already; choose another name')
     text = f"this example's {name}"
     whole = to.number(int, "a whole number, like its default")
@@ -204,6 +204,8 @@ def parser(
         p.add_argument(f"--{name}", default=default, **how).help = text.replace("%", "%%")
     text = "no progress bar (default: show one on a terminal)"
     p.add_argument("--plain", action="store_true", help=text)
+    text = "show the run in a browser, also while it trains (default: do not)"
+    p.add_argument("--open", action="store_true", help=text)
     return p
 
 

@@ -63,7 +63,7 @@ def expected_defaults(own: dict) -> dict[str, list[str]]:
     if isinstance(own.get("model"), tuple):
         usual = usual | common_flags.WITH_NETWORKS
     values = {name: flag.default for name, flag in usual.items()} | own
-    shown = {"help": [], "plain": ["show one on a terminal"]}
+    shown = {"help": [], "plain": ["show one on a terminal"], "open": ["do not"]}
     for name, value in values.items():
         if name == "chief":  # no flag
             continue
@@ -170,7 +170,7 @@ def test_the_tables_of_flags_are_the_only_ones():
     lines = "".join(path.read_text() for path in (ROOT / "common").rglob("*.py"))
     for name in names:
         assert not re.search(rf'add_argument\(\s*"--{name}"', lines), name
-    usual = {*common_flags.EVERYWHERE, "plain"}
+    usual = {*common_flags.EVERYWHERE, "plain", "open"}
     networks = usual | common_flags.WITH_NETWORKS.keys()
     assert set(vars(options({}))) == networks | common_flags.WITH_ALL.keys()
     assert set(vars(options({"model": ("mlp", "linear")}))) == networks
@@ -320,7 +320,7 @@ def test_a_default_that_shows_no_type_gives_a_one_line_error(capsys, default):
 
 
 @pytest.mark.parametrize(
-    "name", ["help", "plain", "job_name", "task_index", "ps_hosts", "worker_hosts"]
+    "name", ["help", "plain", "open", "job_name", "task_index", "ps_hosts", "worker_hosts"]
 )
 def test_a_name_that_every_example_has_is_refused(capsys, name):
     with pytest.raises(SystemExit) as ended:
@@ -697,6 +697,7 @@ def test_addresses_that_are_right_and_different(task):
         ("--link_mbit 9", ("--link_mbit", "started by hand", "only run.sh", "leave it out")),
         ("--link_mbit=9 --network host", ("--link_mbit", "started by hand", "leave it out")),
         ("--network private", ("--network", "started by hand", "only run.sh", "leave it out")),
+        ("--open", ("--open", "only run.sh", "leave it out", "common.commands.page")),
     ],
 )
 def test_a_bad_cluster_on_the_command_line(task, capsys, flags, words):

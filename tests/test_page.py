@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 import schemes
 import simulate
 from cluster import Cluster
-from conftest import ROOT, seconds
+from conftest import ROOT, environment, eventually, seconds
 
 from common.page import write
 
@@ -140,7 +141,7 @@ def test_what_the_page_has_from_python_is_of_today():
 
 
 def test_the_picture_of_the_front_page_is_of_today():
-    assert moving.picture() == (ROOT / "docs" / "who-waits.svg").read_text()
+    assert moving.picture() == (ROOT / "docs/who-waits.svg").read_text()
 
 
 def test_the_page_is_small():
@@ -222,10 +223,18 @@ def test_the_page_of_a_run_has_what_happened(run):
     assert found["updates"] == [[0.05, 5, [0]], [1.05, 6, [0]], [2.05, 7, [0]], [0.9, 7, [1]]]
     assert found["evaluations"] == [[2.0, 7, 0.25]]
     assert not re.search(r"<script src|<link rel=.stylesheet|^import |^export ", text, re.M)
-    summary = {"global_step": 7, "seconds": 2.06, "test_accuracy": 0.9}
+    summary = {"scheme": "HogWild", "flags": {"workers": 2}, "global_step": 7, "seconds": 2.06,
+               "test_accuracy": 0.9}  # fmt: skip
     (run / "summary.json").write_text(json.dumps(summary))
     text = write.write(run).read_text()
     assert '"running": false' in text and "7 updates in 2.1 s, test accuracy 90.0%." in text
+
+
+def test_a_run_that_goes_on_from_a_checkpoint_is_not_over(run):
+    """The summary is that of the part before."""
+    (run / "summary.json").write_text(json.dumps({"scheme": "HogWild", "flags": {"workers": 2}}))
+    os.utime(run / "summary.json", (998, 998))
+    assert '"running": true' in write.write(run).read_text()
 
 
 def test_of_a_long_run_it_has_the_beginning(run, monkeypatch):
@@ -244,6 +253,28 @@ def test_the_command_says_where_the_page_is(run, tmp_path):
     process = subprocess.run([*command, tmp_path / "nothing"], **options)
     assert process.returncode == 2 and "no launches.jsonl" in process.stderr + process.stdout
     assert len((process.stderr + process.stdout).splitlines()) == 1
+
+
+@pytest.mark.parametrize("folder", ["HogWild", "Many-Workers"])
+def test_a_run_is_opened(folder, tmp_path):
+    """By the browser that the user has, once; where there is no screen, by none."""
+    opened = tmp_path / "opened"
+    (tmp_path / "mine").write_text(f'#!/bin/sh\necho "$1" >>{opened}\n')
+    (tmp_path / "mine").chmod(0o755)
+    for name, screen in (("a", {"DISPLAY": ":99"}), ("b", {})):
+        where = tmp_path / name
+        command = ["bash", ROOT / folder / "run.sh", "--plain", "--open", "--results", where]
+        env = environment(NO_CURVES="1", BROWSER=str(tmp_path / "mine"))
+        env = {key: value for key, value in env.items() if "DISPLAY" not in key} | screen
+        process = subprocess.run(
+            [*command, "--workers", "2", "--steps", "100"], env=env, capture_output=True,
+            text=True, timeout=seconds(120), check=False,
+        )  # fmt: skip
+        assert process.returncode == 0, process.stdout + process.stderr
+        assert process.stdout.count("run.html") == 1
+        assert '"running": false' in (where / "run.html").read_text()
+    eventually(opened.exists, 10)
+    assert opened.read_text() == f"file://{tmp_path}/a/run.html\n"
 
 
 @pytest.mark.slow("opens a browser")

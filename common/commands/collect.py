@@ -21,7 +21,8 @@ from common.told.parser import Parser
 ROOT = Path(__file__).resolve().parents[2]
 JOBS = ("ps", "worker", "chief")
 # Flags that may differ between the tasks of a run.
-OWN = ("results", "checkpoint_dir", "plain", "data", "data_url", "timeout", "max_restarts")
+OWN = ("results", "checkpoint_dir", "plain", "open", "data", "data_url", "timeout",
+       "max_restarts")  # fmt: skip
 
 
 def read_parts(folders: list[Path]) -> dict[tuple[str, int], tuple[Path, dict]]:

@@ -74,6 +74,8 @@ def main() -> None:
     if not rest or rest[0].startswith("-") or rest[0] != sys.argv[1]:
         parser.error("name an example first, as in: python -m common.commands.kubernetes HogWild")
     for word in rest:
+        if word == "--open":
+            parser.error("--open: the run is not on this machine; leave it out")
         if word.partition("=")[0] in ("--results", "--network", "--link_mbit"):
             parser.error(
                 f"{word}: every run writes to --claim and uses the cluster's network; leave it out"

@@ -3,11 +3,10 @@ file that needs no server, and opens it. The run may be over, or still go on.
 """
 
 import argparse
-import webbrowser
 from pathlib import Path
 
 from common import fail
-from common.page import write
+from common.page import shown, write
 from common.record import results
 
 
@@ -25,7 +24,7 @@ def main() -> None:
         fail(str(missing))
     print(f"open {results.shown(page)}", flush=True)
     if not options.plain:
-        webbrowser.open(page.resolve().as_uri())
+        shown.show(page)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from common import flags
 from common.launch import finish, link, network, prepare
 from common.launch.folder import Folder
 from common.launch.processes import Group, Process, describe_exit
+from common.page.shown import Shown
 from common.record import results
 from common.record.results import now
 from common.record.words import counted
@@ -92,6 +93,7 @@ class Run:
         self.results = Folder(options, folder.name)
         self.where = self.results.path
         self.meter = link.Meter(self.where, private)
+        self.page = Shown(self.where, options.open)
         fixed = ["--results", options.results, "--checkpoint_dir", options.checkpoint_dir]
         for job, listed in hosts.items():
             if listed and not alone:
@@ -150,6 +152,7 @@ class Run:
         """Returns when all tasks have succeeded; raises `Failed` if the run cannot succeed."""
         while any(task.exit_code is None for task in self.tasks):
             self.meter.note()
+            self.page.note(shown.say)
             if time.monotonic() > self.deadline:
                 if self.results.are_written() or self._clients_left():
                     return
@@ -212,3 +215,4 @@ class Run:
             for i in (range(self.replicas) if t.job == "worker" and not t.index else [t.index])
         ]  # fmt: skip
         finish.write(self.where, self.folder, vars(self.options), tasks)
+        self.page.write(print)

@@ -27,10 +27,16 @@ def write(folder: str | Path) -> Path:
     """
     folder = Path(folder)
     launches = results.Tail(folder / "launches.jsonl").read()
-    if not launches:
+    file = folder / "summary.json"
+    # A run that goes on from a checkpoint has the summary of the part before. A simulated one has
+    # no launches.
+    over = file.exists() and (not launches or file.stat().st_mtime > launches[-1]["time"])
+    summary = json.loads(file.read_text()) if over else None
+    if not launches and not summary:
         raise FileNotFoundError(f"{folder}: no launches.jsonl, so this is no run's results folder")
+    run = recorded(folder, summary or launches[-1], over)
     text = (HERE / "run.html").read_text()
-    parts = {"/* run */ null": json.dumps(recorded(folder, launches[-1])).replace("</", "<\\/"),
+    parts = {"/* run */ null": json.dumps(run).replace("</", "<\\/"),
              "/* style.css */": (HERE / "style.css").read_text(),
              "/* modules */": "\n".join(map(_plain, MODULES))}  # fmt: skip
     for place, part in parts.items():
@@ -46,21 +52,26 @@ def _plain(name: str) -> str:
     return re.sub(r"^export ", "", re.sub(r"^import .*\n", "", text, flags=re.M), flags=re.M)
 
 
-def recorded(folder: Path, launch: dict) -> dict:
-    """What the page needs of a run; times are seconds since the first step began."""
-    flags = launch["flags"]
+def recorded(folder: Path, about: dict, over: bool) -> dict:
+    """What the page needs of a run; times are seconds since the first step began.
+
+    Args:
+        folder: its results.
+        about: its summary, if it is over; else its launch.
+        over: whether it is.
+    """
+    flags = about["flags"]
     events = trace.read_events(folder, flags["workers"])
     start = min((trace.began(mine[0]) for mine in events if mine), default=0.0)
-    summary = folder / "summary.json"
-    found = json.loads(summary.read_text()) if summary.exists() else None
     kept = [mine[:STEPS] for mine in events]
     end = min((mine[-1]["time"] for mine, all_ in zip(kept, events) if len(mine) < len(all_)),
               default=math.inf)  # fmt: skip
+    cut = any(len(mine) < len(all_) for mine, all_ in zip(kept, events))
     updates = [each for each in trace.read_updates(folder, events) if each["time"] <= end]
     return {
-        "title": f"{launch['scheme']}, {counted(flags['workers'], 'worker')}",
-        "about": _about(found, any(len(a) < len(b) for a, b in zip(kept, events))),
-        "running": found is None,
+        "title": f"{about['scheme']}, {counted(flags['workers'], 'worker')}",
+        "about": _about(about if over else None, cut),
+        "running": not over,
         "flags": {"window": flags.get("window", 1)},
         "steps": [[_step(each, start) for each in mine] for mine in kept],
         "updates": [[round(each["time"] - start, 4), each["number"], each["workers"]]

@@ -44,6 +44,9 @@ def check(task, defaults: dict, parser, named: bool) -> None:
     `named`: whether the command line names a results folder. Without one, a bare server writes no
     file.
     """
+    if task.flags.open and "--open" in parser.given:
+        parser.error("--open: only run.sh shows a run; leave it out, and name the results folder "
+                     "later: python -m common.commands.page FOLDER")  # fmt: skip
     for flag in sorted(parser.given & {"--link_mbit", "--network"}):
         if flag == "--link_mbit" or task.flags.network == "private":
             parser.error(f"{flag}: a task started by hand has no private network, since only "
