@@ -85,7 +85,7 @@ class Goal:
 
     target: float = TARGET
     seconds: float = 20  # what is compared when each has used as much
-    megabytes: float = 5
+    megabytes: float = 10  # of the runs with eight workers
     longest: float = LONGEST
 
 
@@ -306,7 +306,9 @@ def is_enough(looks: list[tuple[float, float]], run: Run, goal: Goal) -> bool:
     (sent,) = run.megabytes([seconds])
     if seconds > goal.longest or not math.isfinite(looks[-1][1]):
         return True
-    if MIDDLE * seconds < goal.seconds or (MIDDLE * sent < goal.megabytes and run.flags["ps"]):
+    if MIDDLE * seconds < goal.seconds:
+        return False
+    if MIDDLE * sent < goal.megabytes and run.flags["workers"] == max(WORKERS):
         return False
     return any(mean_loss(looks[:n]) <= goal.target for n in range(1, len(looks) + 1))
 
