@@ -6,6 +6,7 @@ bash measure/start.sh scoreboard_page    draws the pictures
 import functools
 import itertools
 import math
+import operator
 import re
 import statistics
 import sys
@@ -14,7 +15,7 @@ from collections import defaultdict
 
 import matplotlib.pyplot as plt
 import scoreboard
-from cluster import CALL, WIRE
+from cluster import CALL, transfer_seconds
 from kept import read
 from matplotlib.colors import to_rgb
 from schemes import SCHEMES
@@ -46,10 +47,15 @@ def runs() -> dict[tuple[str, int, int], list[dict]]:
     return dict(found)
 
 
+def by_seed(setting: tuple[str, int, int], what: int = 0) -> list[float]:
+    """The seconds (0), updates (1) or megabytes (2) until the target; infinite where it was not
+    reached."""
+    return [run["reached"][what] if run["reached"] else math.inf for run in runs()[setting]]
+
+
 def values(setting: tuple[str, int, int], what: int) -> list[float]:
-    """Of each seed, sorted: the seconds (0), updates (1) or megabytes (2) until the target;
-    infinite where it was not reached."""
-    return sorted(run["reached"][what] if run["reached"] else math.inf for run in runs()[setting])
+    """`by_seed`, sorted."""
+    return sorted(by_seed(setting, what))
 
 
 def middle(setting: tuple[str, int, int], what: int = 0) -> float:
@@ -89,10 +95,15 @@ def predicted(scheme: str, batches: float, workers: int, mbit: float, window: in
     each other pull at the same moment, so the last one has w after n s: m = n + 1. And the link
     carries 2 n s in each cycle, so that is the least it takes.
     """
-    c, s = MS / 1000, (4 * WIRE * PARAMETERS + CALL) * 8 / mbit / 1e6
+    c, s = MS / 1000, transfer(mbit, SCHEMES[scheme].bits)
     m = workers + 1 if waits(scheme) else 0 if group_of(scheme) == "elastic" else 2
     cycle = max(window * c + m * s, 2 * workers * s)
     return batches / (window * workers) * cycle
+
+
+def transfer(mbit: float, bits: int = 32) -> float:
+    """s: how many seconds the parameters are on the link, `bits` each, with all headers."""
+    return transfer_seconds(PARAMETERS, mbit, bits) + CALL * 8e-6 / mbit
 
 
 def spread(found: list[float], how: str = ".1f") -> str:
@@ -165,7 +176,7 @@ def equal_table(mbit: int) -> str:
 def formula_table() -> str:
     """What the formula says beside what was measured, with eight workers."""
     lines, n = [], max(WORKERS)
-    for scheme in ("HogWild", "AGN", "AEASGD", "Synchronous-SGD", "Local-SGD", "SAGN"):
+    for scheme in ("HogWild", "AGN", "AEASGD", "Synchronous-SGD", "Sign-SGD", "Local-SGD", "SAGN"):
         window = WINDOW if "window" in SCHEMES[scheme].defaults else 1
         for mbit in LINKS:
             updates = middle((scheme, n, mbit), 1)
@@ -180,7 +191,7 @@ def formula_table() -> str:
 
 
 def best_table() -> str:
-    """The best scheme at each setting, of those that wait and of those that do not."""
+    """The best scheme at each setting, of those with rounds and of those without."""
     lines = []
     for mbit in LINKS:
         for n in WORKERS[1:]:
@@ -191,7 +202,9 @@ def best_table() -> str:
                 took = middle((scheme, n, mbit))
                 cells.append(f"{scheme}, {took:.1f} s ({alone() / took:.1f} times as fast)")
             lines.append([f"{mbit:,}", str(n), *cells])
-    return rows(["Mbit/s", "workers", "nobody waits", "all wait for each other"], lines)
+    return rows(
+        ["Mbit/s", "workers", "without rounds", "in rounds: all wait for each other"], lines
+    )
 
 
 def own_table(scheme: str) -> str:
@@ -204,19 +217,20 @@ def own_table(scheme: str) -> str:
                       f"{order[0]}, {middle((order[0], max(WORKERS), mbit)):.1f}"])  # fmt: skip
     columns = ["Mbit/s", "1 worker", *(f"{n} workers" for n in WORKERS[1:]),
                "place with 8", "the best one with 8"]  # fmt: skip
-    return (f"Seconds to a test loss of {TARGET:g}; one process takes {alone():.1f} "
+    windows = f", T = {WINDOW}" if "window" in SCHEMES[scheme].defaults else ""
+    return (f"Seconds to a test loss of {TARGET:g}{windows}; one process takes {alone():.1f} "
             f"([scoreboard](../Scoreboard.md)). {seeds()}\n\n{rows(columns, lines)}")  # fmt: skip
 
 
 def tuned_table() -> str:
-    """How long real runs take, relative to what the simulation says at the rate that it chose."""
+    """How long real runs take, relative to what the simulation says at their rate."""
     kept, lines = read(scoreboard.FOUND)["tuned"], []
     for mbit in reversed(LINKS):
         for n in WORKERS:
             ratios = []
             for scheme in scoreboard.FOLDERS:
-                costs = kept[f"{scheme}, {n} workers, {mbit} Mbit/s"]
-                told = min(cost for _, cost in costs if cost is not None)
+                costs = dict(kept[f"{scheme}, {n} workers, {mbit} Mbit/s"])
+                told = costs[runs()[scheme, n, mbit][0]["rate"]]
                 ratios.append(middle((scheme, n, mbit)) / told)
             lines.append([f"{mbit:,}", str(n), spread(sorted(ratios), ".2f")])
     return rows(["Mbit/s", "workers", "real / simulated: the median scheme, and the range"], lines)
@@ -224,17 +238,17 @@ def tuned_table() -> str:
 
 def late_table() -> str:
     """Simulated seconds to the target with equal workers, and with one that is late."""
-    kept, lines = read(scoreboard.FOUND), []
-    workers, mbit, _ = scoreboard.LATE
-    for scheme in sorted(kept["late"], key=lambda scheme: statistics.median(late(scheme, 1))):
+    lines = []
+    for scheme in sorted(
+        read(scoreboard.FOUND)["late"], key=lambda scheme: statistics.median(late(scheme, 1))
+    ):
         after = late(scheme, 1)
         if scheme == CONTROL:
             lines.append([f"control of Dynamic-SGD: {scheme}", "", spread(after), ""])
             continue
-        costs = kept["tuned"][f"{scheme}, {workers} workers, {mbit} Mbit/s"]
-        before = min(cost for _, cost in costs if cost is not None)
-        ratio = statistics.median(after) / before
-        lines.append([scheme, f"{before:.1f}", spread(after), f"{ratio:.1f}"])
+        before = late(scheme, 1, "equal")
+        ratio = statistics.median(after) / statistics.median(before)
+        lines.append([scheme, spread(before), spread(after), f"{ratio:.1f}"])
     return rows(["simulated seconds", "equal workers", "worker 7 is late", "ratio"], lines)
 
 
@@ -265,7 +279,7 @@ def main_picture() -> bytes:
         panels[0].set_yticks(ticks, list(map(str, ticks)))
         panels[0].set(ylabel=f"seconds to a test loss of {TARGET:g}")
         panels[0].text(8, 1.1 * alone(), "one process", ha="right")
-        panels[0].text(1.03, 0.5 * alone(), "n times as fast", color="#5b6470", rotation=-32)
+        panels[0].text(1.1, 0.3 * alone(), "n times as fast", color="#5b6470", rotation=-33)
         return finished(figure)
 
 
@@ -304,16 +318,15 @@ def chart() -> bytes:
 
 def transfer_share(mbit: int) -> float:
     """s / c: how long the parameters are on the link, relative to a mini-batch."""
-    return (4 * WIRE * PARAMETERS + CALL) * 8e-6 / mbit / (MS / 1000)
+    return transfer(mbit) / (MS / 1000)
 
 
 def choice(workers: int, mbit: int) -> list[str]:
-    """The best scheme at a setting, and those whose seeds' range overlaps with its range; none that
-    is slower than one process. Empty if all are."""
-    first = best(workers, mbit, scoreboard.FOLDERS)
-    slowest = values((first, workers, mbit), 0)[-1]
+    """The best scheme at a setting, and those that were as fast or faster with one of the seeds;
+    none that is slower than one process. Empty if all are."""
+    first = by_seed((best(workers, mbit, scoreboard.FOLDERS), workers, mbit))
     return [scheme for scheme in ordered(mbit, workers=workers)
-            if values((scheme, workers, mbit), 0)[0] <= slowest
+            if any(map(operator.le, by_seed((scheme, workers, mbit)), first))
             and middle((scheme, workers, mbit)) < alone()]  # fmt: skip
 
 
@@ -355,9 +368,9 @@ def named(claim: str) -> set[str]:
     return {name for side in sides_of(claim.split(";")[0]) for name, _ in side}
 
 
-def late(scheme: str, factor: float) -> list[float]:
-    """The simulated seconds of each seed if one worker is late, sorted."""
-    found = read(scoreboard.FOUND)["late"][scheme]["seconds"]
+def late(scheme: str, factor: float, which: str = "seconds") -> list[float]:
+    """The simulated seconds of each seed if one worker is late, sorted; `equal`: if none is."""
+    found = read(scoreboard.FOUND)["late"][scheme][which]
     return sorted((math.inf if each is None else each) / factor for each in found)
 
 
