@@ -9,6 +9,7 @@ The formulas are those of the docstrings in Many-Workers/schemes.py.
 import argparse
 import inspect
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -47,22 +48,35 @@ export const DIGITS = {{ width: 64, classes: 10, train: read(train), test: read(
     )
 
 
+GREEK = {"alpha": "α", "beta": "β", "delta": "δ", "eta": "η", "lambda": "λ", "mu": "μ"}  # noqa: RUF001
+CITE = re.compile(r"[A-Z]\w+(?:(?:, \w+)? and \w+| et al\.)?(?:,? SIGMOD)? (?:19|20)\d\d")
+
+
 def formulas() -> str:
-    """Each scheme's formula, its source and its defaults."""
+    """Each scheme's formula, whom to cite, and its defaults."""
     found = {}
     for name, scheme in SCHEMES.items():
         formula, _, rest = inspect.getdoc(scheme).partition("\n\n")
-        if "InnerSteps;" in formula:
-            first = inspect.getdoc(scheme.__base__).partition("\n\n")[0]
-            formula = formula.replace("InnerSteps;", f"{first};\n")
+        cite = CITE.search(" ".join(rest.split()))
         found[name] = {
-            "formula": " ".join(formula.split()),
-            "source": " ".join(rest.split()),
+            "formula": shown(formula, scheme),
+            "cite": cite[0] if cite else "",
             "defaults": scheme.defaults,
             "folder": (ROOT / name / "worker.py").exists(),
         }
     said = "// What Many-Workers/schemes.py says of each scheme. Made by build/page_data.py.\n"
-    return f"{said}export const FORMULAS = {json.dumps(found, indent=1)};\n"
+    return f"{said}export const FORMULAS = {json.dumps(found, indent=1, ensure_ascii=False)};\n"
+
+
+def shown(formula: str, scheme: type) -> str:
+    """A formula in the letters of the page, without what the page cannot set."""
+    if "InnerSteps;" in formula:
+        first = inspect.getdoc(scheme.__base__).partition("\n\n")[0]
+        formula = formula.replace("InnerSteps;", f"{first};")
+    formula = " ".join(formula.partition("with --")[0].replace("With --", "with --").split())
+    formula = formula.replace("DownpourEasy", "DOWNPOUR-Easy").replace("w~", "w̃")
+    formula = formula.replace("<-", "←").removesuffix(";").removesuffix(".")
+    return re.sub(r"\b[a-z]+(?=\b|_)", lambda word: GREEK.get(word[0], word[0]), formula)
 
 
 def main() -> None:

@@ -133,6 +133,83 @@ def test_so_it_does_with_the_flags_of_a_scheme(flags):
     same(options, page)
 
 
+def evaluated(code: str):
+    """What a function of the page's modules returns: `code` is its body."""
+    names = {"settings.js": "canDiffer, complete, fromAddress, toAddress",
+             "simulation.js": "Simulation", "digits.js": "DIGITS"}  # fmt: skip
+    lines = [
+        f'import {{ {each} }} from "{(PAGE / name).as_uri()}";' for name, each in names.items()
+    ]
+    lines += [f"console.log(JSON.stringify((() => {{ {code} }})()));"]
+    process = subprocess.run(
+        [NODE, "--input-type=module", "-e", "\n".join(lines)],
+        capture_output=True, text=True, timeout=seconds(60), check=False,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)
+
+
+@needs_node
+def test_an_address_keeps_what_was_set():
+    kept = [
+        {"scheme": "AGN", "workers": 8, "window": 3, "learning_rate": 0.0518},
+        {"scheme": "HogWild", "link_mbit": None, "ps": 2, "slow": [1, 1, 2.5]},
+        {"scheme": "Local-SGD", "deaths": [{"who": "w1", "at": 2.5}, {"who": "ps", "at": 4}]},
+        {"workers": 8},
+    ]  # fmt: skip
+    code = f"return {json.dumps(kept)}.map((set) => fromAddress(toAddress(set)));"
+    assert evaluated(code) == kept
+
+
+@needs_node
+@pytest.mark.parametrize(
+    "wrong",
+    ["scheme=constructor", "scheme=__proto__", "workers=99", "workers=0", "learning_rate=NaN",
+     "toString=1", "slow=1,x", "deaths=w9@1", "deaths=w1", "link_mbit=7", "window=2.5"],
+)  # fmt: skip
+def test_what_is_wrong_in_an_address_is_left_out(wrong):
+    code = f'return [fromAddress("#{wrong}"), complete(fromAddress("#{wrong}")).scheme];'
+    assert evaluated(code) == [{}, "HogWild"]
+
+
+@needs_node
+def test_only_what_has_a_control_can_be_compared():
+    names = ("scheme", "workers", "max_staleness", "slow", "deaths", "model", "toString")
+    code = f'return {json.dumps(names)}.filter((name) => canDiffer("HogWild", name));'
+    assert evaluated(code) == ["scheme", "workers"]
+
+
+def died(scheme: str, deaths: str, code: str, workers: int = 4):
+    """Of a run in which tasks die; `code` returns what is asked."""
+    address = f"#scheme={scheme}&workers={workers}&deaths={deaths}"
+    return evaluated(
+        f'const run = new Simulation(complete(fromAddress("{address}")), DIGITS); {code}'
+    )
+
+
+@needs_node
+def test_who_dies_and_who_waits_for_it():
+    """A round never ends without its worker, and ends when it is back. Others go on in HogWild."""
+    code = "return [5, 9, 12].map((at) => (run.advance(at), run.cluster.updates));"
+    first, second, third = died("Synchronous-SGD", "w2@3,w2@10", code)
+    assert first == second > 10 and third > second + 5
+    first, second, _ = died("HogWild", "w2@3", code)
+    assert second > first + 50
+    assert died("HogWild", "w7@1", code, workers=2)[0] > 30  # there is none
+
+
+@needs_node
+def test_a_ps_comes_back_with_its_checkpoint_and_a_worker_with_the_parameters():
+    code = """run.advance(5.5); const before = run.cluster.updates; run.advance(9);
+    return [run.falls[0].from, run.falls[0].to, before, run.cluster.updates];"""
+    at_death, kept, during, later = died("HogWild", "ps@5,w0@5.2,w0@5.4", code)
+    assert at_death > kept > 0 and during == kept and later > kept + 50
+    code = """run.advance(6.0001); const { scheme, w } = run.cluster;
+    return [0, 1].map((k) => Math.hypot(...scheme.w[k].map((each, i) => each - w[i])));"""
+    other, reborn = died("AEASGD", "w1@2,w1@6", code, workers=2)
+    assert reborn == 0 < other
+
+
 def test_what_the_page_has_from_python_is_of_today():
     """The digits, and the formulas of the docstrings."""
     command = [sys.executable, ROOT / "build" / "page_data.py", "--check"]
@@ -171,12 +248,19 @@ def test_a_reader_drags_a_straggler_and_sends_the_address():
         tab.mouse.down()
         tab.mouse.move(x + 200, y, steps=5)
         tab.mouse.up()
-        slow = re.search(r"slow=1,1,([\d.]+),1", tab.url)
-        assert float(slow[1]) > 2
+        tab.wait_for_function("() => /slow=1,1,[2-8][.\\d]*$/.test(location.hash)")
         tab.wait_for_function("() => /wait for others [3-9][0-9]%/.test(words.textContent)")
-        tab.locator("#set-workers").focus()
+        slider = tab.get_by_role("slider", name="workers", exact=True)
+        slider.focus()
         tab.keyboard.press("ArrowRight")
-        assert "workers=5" in tab.url and tab.evaluate("document.activeElement.id") == "set-workers"
+        tab.wait_for_url("**workers=5**")
+        assert tab.evaluate("document.activeElement.id") == "set-workers"
+        place = slider.bounding_box()
+        tab.mouse.move(place["x"] + place["width"] * 4 / 7, place["y"] + place["height"] / 2)
+        tab.mouse.down()
+        tab.mouse.move(place["x"] + place["width"], place["y"] + place["height"] / 2, steps=8)
+        tab.mouse.up()
+        tab.wait_for_url("**workers=8**")
         tab.locator("[data-who=w0]").click()
         tab.wait_for_function("() => words.textContent.includes('Worker 0 is dead')")
         tab.get_by_role("button", name="Pause").click()
@@ -188,6 +272,9 @@ def test_a_reader_drags_a_straggler_and_sends_the_address():
         for case in range(10):
             tab.locator("#cases button").nth(case).click()
         assert "deaths=ps" in tab.url
+        tab.locator("#skip").focus()
+        tab.keyboard.press("Enter")
+        assert "deaths=ps" in tab.url and tab.evaluate("document.activeElement.id") == "words"
     assert not said
 
 

@@ -1,24 +1,24 @@
 // What Many-Workers/schemes.py says of each scheme. Made by build/page_data.py.
 export const FORMULAS = {
  "HogWild": {
-  "formula": "push g(w); w~ <- w~ - eta g",
-  "source": "Niu et al. 2011, arXiv 1106.5730.",
+  "formula": "push g(w); w̃ ← w̃ - η g",
+  "cite": "Niu et al. 2011",
   "defaults": {
    "learning_rate": 0.2
   },
   "folder": true
  },
  "Staleness-Aware": {
-  "formula": "push g(w); w~ <- w~ - (eta / max(1, s)) g",
-  "source": "Zhang et al. 2016, arXiv 1511.05950.",
+  "formula": "push g(w); w̃ ← w̃ - (η / max(1, s)) g",
+  "cite": "Zhang et al. 2016",
   "defaults": {
    "learning_rate": 0.2
   },
   "folder": false
  },
  "Stale-Synchronous-Parallel": {
-  "formula": "before its step t, wait until every worker has finished its step t - 1 - s; push g(w); w~ <- w~ - eta g",
-  "source": "Ho et al. 2013. s is `--max_staleness`.",
+  "formula": "before its step t, wait until every worker has finished its step t - 1 - s; push g(w); w̃ ← w̃ - η g",
+  "cite": "Ho et al. 2013",
   "defaults": {
    "learning_rate": 0.2,
    "max_staleness": 3
@@ -26,8 +26,8 @@ export const FORMULAS = {
   "folder": true
  },
  "DC-ASGD": {
-  "formula": "push g(w); w~ <- w~ - eta (g + lambda g g (w~ - w)); with --adaptive, M <- 0.95 M + 0.05 g g first, and lambda / sqrt(M + 1e-7) for lambda",
-  "source": "Zheng et al. 2017, arXiv 1609.08326, Algorithm 2 and section 6.",
+  "formula": "push g(w); w̃ ← w̃ - η (g + λ g g (w̃ - w))",
+  "cite": "Zheng et al. 2017",
   "defaults": {
    "learning_rate": 0.2,
    "dc_lambda": 0.04,
@@ -36,8 +36,8 @@ export const FORMULAS = {
   "folder": true
  },
  "AGN": {
-  "formula": "T times w <- w - eta g_t; push the mean a = (1/T) sum g_t; w~ <- w~ - eta a",
-  "source": "Hermans et al. 2017, arXiv 1710.02368.",
+  "formula": "T times w ← w - η g_t; push the mean a = (1/T) sum g_t; w̃ ← w̃ - η a",
+  "cite": "Hermans et al. 2017",
   "defaults": {
    "learning_rate": 0.2,
    "window": 10
@@ -45,8 +45,8 @@ export const FORMULAS = {
   "folder": true
  },
  "Plain-DOWNPOUR": {
-  "formula": "T times w <- w - eta g_t; push the sum a = sum g_t; w~ <- w~ - eta a",
-  "source": "What dist-keras calls DOWNPOUR.",
+  "formula": "T times w ← w - η g_t; push the sum a = sum g_t; w̃ ← w̃ - η a",
+  "cite": "",
   "defaults": {
    "learning_rate": 0.2,
    "window": 10
@@ -54,8 +54,8 @@ export const FORMULAS = {
   "folder": false
  },
  "DOWNPOUR-Easy": {
-  "formula": "T times w <- w - eta g_t; push the sum a = sum g_t; G <- G + a a, w~ <- w~ - eta a / sqrt(G)",
-  "source": "Dean et al. 2012 (DistBelief), section 4.1. G starts at 0.1, as in TensorFlow.",
+  "formula": "T times w ← w - η g_t; push the sum a = sum g_t; G ← G + a a, w̃ ← w̃ - η a / sqrt(G)",
+  "cite": "Dean et al. 2012",
   "defaults": {
    "learning_rate": 0.05,
    "window": 10
@@ -63,8 +63,8 @@ export const FORMULAS = {
   "folder": true
  },
  "DOWNPOUR": {
-  "formula": "T times H <- H + g_t g_t, w <- w - eta g_t / sqrt(H); push and update as DownpourEasy",
-  "source": "Each worker keeps its H, which starts at 0.1. Adagrad in the local steps is our addition.",
+  "formula": "T times H ← H + g_t g_t, w ← w - η g_t / sqrt(H); push and update as DOWNPOUR-Easy",
+  "cite": "",
   "defaults": {
    "learning_rate": 0.05,
    "window": 10
@@ -72,8 +72,8 @@ export const FORMULAS = {
   "folder": true
  },
  "Dynamic-SGD": {
-  "formula": "T times w <- w - eta g_t; push d = w - w_pulled; w~ <- w~ + d / (s + 1)",
-  "source": "Jiang et al., SIGMOD 2017; the rule is that of dist-keras' DynSGD.",
+  "formula": "T times w ← w - η g_t; push d = w - w_pulled; w̃ ← w̃ + d / (s + 1)",
+  "cite": "Jiang et al., SIGMOD 2017",
   "defaults": {
    "learning_rate": 0.2,
    "window": 10
@@ -81,8 +81,8 @@ export const FORMULAS = {
   "folder": true
  },
  "AEASGD": {
-  "formula": "push e = alpha (w - w~); w~ <- w~ + e; meanwhile, with x = w: w <- w - e; T times w <- w - eta g(x), x <- w",
-  "source": "Zhang, Choromanska and LeCun 2015, arXiv 1412.6651, Algorithm 1. A worker keeps its w.",
+  "formula": "push e = α (w - w̃); w̃ ← w̃ + e; meanwhile, with x = w: w ← w - e; T times w ← w - η g(x), x ← w",
+  "cite": "Zhang, Choromanska and LeCun 2015",
   "defaults": {
    "learning_rate": 0.2,
    "window": 10,
@@ -91,8 +91,8 @@ export const FORMULAS = {
   "folder": true
  },
  "AEAMSGD": {
-  "formula": "As AEASGD, with the local step v <- delta v - eta g(x + delta v), w <- w + v, x <- w",
-  "source": "Zhang, Choromanska and LeCun 2015, arXiv 1412.6651, Algorithm 2.",
+  "formula": "As AEASGD, with the local step v ← δ v - η g(x + δ v), w ← w + v, x ← w",
+  "cite": "Zhang, Choromanska and LeCun 2015",
   "defaults": {
    "learning_rate": 0.2,
    "window": 10,
@@ -102,8 +102,8 @@ export const FORMULAS = {
   "folder": true
  },
  "Synchronous-SGD": {
-  "formula": "push g(w), wait; w~ <- w~ - eta / (n - b) sum_k g_k, over the first n - b of n workers",
-  "source": "Chen et al. 2016, arXiv 1604.00981. b is `--backup_workers`.",
+  "formula": "push g(w), wait; w̃ ← w̃ - η / (n - b) sum_k g_k, over the first n - b of n workers",
+  "cite": "Chen et al. 2016",
   "defaults": {
    "learning_rate": 0.4,
    "backup_workers": 0
@@ -111,8 +111,8 @@ export const FORMULAS = {
   "folder": true
  },
  "Synchronous-SGD-different-learning-rates": {
-  "formula": "push g(w), wait; w~ <- w~ - sum_k eta_k g_k",
-  "source": "The update of Chen et al. 2016 with a rate for each worker.",
+  "formula": "push g(w), wait; w̃ ← w̃ - sum_k η_k g_k",
+  "cite": "Chen et al. 2016",
   "defaults": {
    "learning_rate": 0.4,
    "learning_rates": null
@@ -120,8 +120,8 @@ export const FORMULAS = {
   "folder": true
  },
  "Sign-SGD": {
-  "formula": "m_k <- beta m_k + (1 - beta) g(w); push sign(m_k), wait; w~ <- w~ - eta vote, the sign that most workers sent; if as many sent the other, that of the first of them",
-  "source": "Bernstein et al. 2018, 2019, arXiv 1802.04434, 1810.05291. beta is `--sign_momentum`; the sign of 0 is +1. A worker pulls the vote and applies it to its own w, which is always w~.",
+  "formula": "m_k ← β m_k + (1 - β) g(w); push sign(m_k), wait; w̃ ← w̃ - η vote, the sign that most workers sent; if as many sent the other, that of the first of them",
+  "cite": "Bernstein et al. 2018",
   "defaults": {
    "learning_rate": 0.001,
    "sign_momentum": 0.9
@@ -129,8 +129,8 @@ export const FORMULAS = {
   "folder": true
  },
  "SAGN": {
-  "formula": "T times w <- w - eta g_t; push the mean a_k = (1/T) sum g_t, wait; w~ <- w~ - (eta/n) sum_k a_k",
-  "source": "The synchronous form of Hermans et al. 2017, arXiv 1710.02368.",
+  "formula": "T times w ← w - η g_t; push the mean a_k = (1/T) sum g_t, wait; w̃ ← w̃ - (η/n) sum_k a_k",
+  "cite": "Hermans et al. 2017",
   "defaults": {
    "learning_rate": 0.4,
    "window": 5
@@ -138,8 +138,8 @@ export const FORMULAS = {
   "folder": true
  },
  "Local-SGD": {
-  "formula": "T times w <- w - eta g_t; push d_k = w - w_pulled, wait; w~ <- w~ + (1/n) sum_k d_k",
-  "source": "Stich 2019, arXiv 1805.09767: w~ becomes the mean of the workers' w.",
+  "formula": "T times w ← w - η g_t; push d_k = w - w_pulled, wait; w̃ ← w̃ + (1/n) sum_k d_k",
+  "cite": "Stich 2019",
   "defaults": {
    "learning_rate": 0.2,
    "window": 10
@@ -147,8 +147,8 @@ export const FORMULAS = {
   "folder": true
  },
  "DiLoCo": {
-  "formula": "T times i <- i + 1, m <- b1 m + (1 - b1) g, v <- b2 v + (1 - b2) g g, w <- w - eta (m^ / (sqrt(v^) + eps) + decay w), m^ = m / (1 - b1^i), v^ = v / (1 - b2^i); push d_k = w_pulled - w, wait; D = 1 / (n - b) sum_k d_k; u <- mu u + D, w~ <- w~ - rate (D + mu u)",
-  "source": "Douillard et al. 2023, arXiv 2311.08105, Algorithm 1. With --outer momentum, u <- mu u + D / eta, w~ <- w~ - rate eta u: SlowMo, Wang et al. 2019, arXiv 1910.00643.",
+  "formula": "T times i ← i + 1, m ← b1 m + (1 - b1) g, v ← b2 v + (1 - b2) g g, w ← w - η (m^ / (sqrt(v^) + eps) + decay w), m^ = m / (1 - b1^i), v^ = v / (1 - b2^i); push d_k = w_pulled - w, wait; D = 1 / (n - b) sum_k d_k; u ← μ u + D, w̃ ← w̃ - rate (D + μ u)",
+  "cite": "Douillard et al. 2023",
   "defaults": {
    "learning_rate": 0.002,
    "window": 20,
@@ -165,8 +165,8 @@ export const FORMULAS = {
   "folder": true
  },
  "Async-DiLoCo": {
-  "formula": "T times i <- i + 1, m <- b1 m + (1 - b1) g, v <- b2 v + (1 - b2) g g, w <- w - eta (m^ / (sqrt(v^) + eps) + decay w), m^ = m / (1 - b1^i), v^ = v / (1 - b2^i); push d = w_pulled - w; B <- B + d; at every N-th update u <- beta u + B / N, w~ <- w~ - rate (beta u + d / N), B <- 0; else w~ <- w~ - rate d / N",
-  "source": "Liu et al. 2024, arXiv 2401.09135, with c = 0. N is `--delay_period`.",
+  "formula": "T times i ← i + 1, m ← b1 m + (1 - b1) g, v ← b2 v + (1 - b2) g g, w ← w - η (m^ / (sqrt(v^) + eps) + decay w), m^ = m / (1 - b1^i), v^ = v / (1 - b2^i); push d = w_pulled - w; B ← B + d; at every N-th update u ← β u + B / N, w̃ ← w̃ - rate (β u + d / N), B ← 0; else w̃ ← w̃ - rate d / N",
+  "cite": "Liu et al. 2024",
   "defaults": {
    "learning_rate": 0.002,
    "window": 20,

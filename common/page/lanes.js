@@ -25,20 +25,19 @@ export function pencil(canvas) {
 export class Lanes {
   /**
    * @param place the element that gets the lanes
-   * @param title of the run; empty if there is only one
    * @param on `slow(k, factor)` and `kill(who)` are called
    */
-  constructor(place, title, on) {
+  constructor(place, on) {
     Object.assign(this, { place, on, rows: 0 });
     place.innerHTML = '<h2></h2><div class="lanes"><canvas aria-hidden="true"></canvas></div>';
     [this.heading, this.grid, this.canvas] = ["h2", ".lanes", "canvas"].map((each) => place.querySelector(each));
-    this.heading.textContent = title;
-    this.heading.hidden = !title;
     this.#drag();
   }
 
-  /** The names and buttons of the lanes, for these flags. */
-  label(flags) {
+  /** The names and buttons of the lanes, for these flags; the title is empty if there is one run. */
+  label(flags, title) {
+    this.heading.textContent = title;
+    this.heading.hidden = !title;
     if (this.rows !== flags.workers + 1) {
       this.rows = flags.workers + 1;
       this.grid.querySelectorAll(".lane").forEach((lane) => lane.remove());
@@ -80,17 +79,24 @@ export class Lanes {
       const k = Math.floor(event.offsetY / ROW);
       if (k >= this.rows - 1) return;
       const before = this.flags.slow[k] ?? 1;
-      dragged = { k, before, x: event.clientX };
+      dragged = { k, before, x: event.clientX, y: event.clientY, on: event.pointerType === "mouse" };
       this.canvas.setPointerCapture(event.pointerId);
     };
     this.canvas.onpointermove = (event) => {
       if (!dragged) return;
+      const [across, along] = [event.clientX - dragged.x, event.clientY - dragged.y].map(Math.abs);
+      dragged.on ||= across > 8 && across > 2 * along; // a finger that scrolls does not drag
+      if (!dragged.on) return;
       const batch = (this.flags.compute / this.span) * this.canvas.clientWidth;
       const by = (event.clientX - dragged.x) / Math.max(batch, 12);
       const factor = Math.min(LONGEST, Math.max(1, dragged.before + by));
       this.on.slow(dragged.k, Math.round(factor * 10) / 10);
     };
-    this.canvas.onpointerup = this.canvas.onpointercancel = () => (dragged = null);
+    this.canvas.onpointerup = () => (dragged = null);
+    this.canvas.onpointercancel = () => {
+      if (dragged?.on) this.on.slow(dragged.k, dragged.before);
+      dragged = null;
+    };
   }
 
   /** Draws `span` seconds that end now. */
@@ -143,7 +149,7 @@ export class Lanes {
     context.fillRect(x(time), 0, 1.5, height);
     this.grid.querySelectorAll("[data-who]").forEach((button) => {
       const dead = run.isDead(button.dataset.who) || (button.dataset.who === "ps" && run.isDown());
-      button.setAttribute("aria-pressed", String(dead));
+      if (button.ariaPressed !== String(dead)) button.setAttribute("aria-pressed", String(dead));
     });
   }
 }

@@ -5,11 +5,13 @@ import { DIGITS } from "./digits.js";
 import { FORMULAS } from "./formulas.js";
 import { Lanes } from "./lanes.js";
 import { ball, losses, staleness } from "./plots.js";
-import { complete, fromAddress, has, SETTINGS, toAddress } from "./settings.js";
+import { canDiffer, complete, fromAddress, has, inAddress, SETTINGS, toAddress } from "./settings.js";
 import { Simulation } from "./simulation.js";
 
 const FRAME = 11, SECONDS = 120; // milliseconds of simulating in a frame; until the run ends
+const FIRST = 4; // seconds that the picture shows if nothing should move
 const $ = (id) => document.getElementById(id);
+const still = matchMedia("(prefers-reduced-motion: reduce)");
 const { root, pages } = document.documentElement.dataset; // of the collection; on its site, of pages
 const page = (path) => root + (pages ? path.replace(/\.(md|ipynb)(?=#|$)/, ".html") : path);
 const TREE = { // what each scheme changes in the one above it
@@ -31,57 +33,63 @@ let set = {}; // what differs from the defaults
 let other = null; // the one difference of the second run: a name and a value
 let runs = [], balls = [], lanes = [];
 let dirty = false; // whether the reader changed something that is not simulated yet
-let ready = true;
-let time = 0, playing = !matchMedia("(prefers-reduced-motion: reduce)").matches, before = 0, said = 0;
+let ready = true; // whether all runs have come to `time`
+let time = 0, playing = !still.matches, before = 0, said = -1, saved = 0;
 
 // The runs.
 
+/** Both runs' flags. */
+function both() {
+  return [set, ...(other ? [{ ...set, ...other }] : [])].map(complete);
+}
+
 function simulate() {
-  const all = [set, ...(other ? [{ ...set, ...other }] : [])].map(complete);
+  const all = both(), titles = other ? ["A", `B: ${describe(other)}`] : [""];
   runs = all.map((flags) => new Simulation(flags, DIGITS));
   balls = all.map((flags) => new Simulation({ ...flags, model: "none" }));
-  [dirty, said] = [false, 0];
+  if (lanes.length !== all.length) {
+    $("runs").replaceChildren();
+    $("runs").className = other ? "two" : "";
+    lanes = titles.map((_, k) => {
+      const place = document.createElement("div");
+      place.className = `run ${"ab"[k]}`;
+      $("runs").append(place);
+      return new Lanes(place, { slow, kill });
+    });
+  }
+  lanes.forEach((each, k) => each.label(all[k], titles[k]));
+  [dirty, ready, said] = [false, false, -1];
 }
 
 /** The reader changed something: the same seconds again, with it. */
 function change(more) {
   set = { ...set, ...more };
-  history.replaceState(null, "", address());
-  arrange();
+  dirty = true;
+  $("copied").textContent = "";
+  show();
+  clearTimeout(saved); // a browser refuses too many changes of the address
+  saved = setTimeout(() => history.replaceState(null, "", address()), 200);
 }
 
 function address() {
-  return toAddress(set) + (other ? `&other=${toAddress({ scheme: set.scheme, ...other }).split("&").at(-1).replace("#", "").replace("=", ":")}` : "");
-}
-
-function arrange() {
-  const titles = other ? ["A", `B: ${describe(other)}`] : [""];
-  if (lanes.length !== titles.length) {
-    $("runs").replaceChildren();
-    $("runs").className = other ? "two" : "";
-    lanes = titles.map((title, k) => {
-      const place = document.createElement("div");
-      place.className = `run ${"ab"[k]}`;
-      $("runs").append(place);
-      return new Lanes(place, title, { slow, kill });
-    });
-  }
-  lanes.forEach((each, k) => (each.heading.textContent = titles[k]));
-  lanes.forEach((each, k) => each.label([set, { ...set, ...other }].map(complete)[k]));
-  dirty = true;
-  show();
+  const [name] = Object.keys(other ?? {});
+  return toAddress(set) + (other ? `&other=${name}:${inAddress(name, other[name])}` : "");
 }
 
 function slow(k, factor) {
-  const { workers } = complete(set), factors = Array.from({ length: workers }, (_, i) => set.slow?.[i] ?? 1);
+  const count = Math.max(k + 1, set.slow?.length ?? 0);
+  const factors = Array.from({ length: count }, (_, i) => set.slow?.[i] ?? 1);
   factors[k] = factor;
-  change({ slow: factors.some((each) => each > 1) ? factors : [] });
+  change({ slow: factors.some((each) => each > 1) ? factors : undefined });
 }
 
-/** It dies now; what would happen later does not. */
+/** It dies now, or comes back; what would happen later does not. A second click takes it back. */
 function kill(who) {
-  const at = Math.ceil(time * 100) / 100;
-  change({ deaths: [...(set.deaths ?? []).filter((death) => death.at < at), { who, at }] });
+  const at = Math.floor(time * 100) / 100, past = (set.deaths ?? []).filter((death) => death.at <= at);
+  const last = past.at(-1);
+  if (last && last.who === who && last.at === at) past.pop();
+  else past.push({ who, at });
+  change({ deaths: past.length ? past : undefined });
 }
 
 // The clock.
@@ -91,28 +99,37 @@ function span() {
 }
 
 function frame(now) {
+  requestAnimationFrame(frame);
   const passed = before ? Math.min(now - before, 100) / 1000 : 0;
   before = now;
-  const speed = 2 ** +$("speed").value;
-  const wanted = Math.min(SECONDS, time + (playing ? passed * speed * (span() / 6) : 0));
+  const wanted = Math.min(SECONDS, time + (playing && !dirty ? passed * pace() * (span() / 6) : 0));
   if (dirty && ready) simulate();
   const until = performance.now() + FRAME;
-  ready = true; // once all runs have got there
+  ready = true;
   for (const run of [...runs, ...balls]) {
     ready = run.advance(wanted, Math.max(1, until - performance.now())) && ready;
   }
-  if (ready) { // until then, the old picture stays
-    time = wanted;
-    if (time === SECONDS) pause();
-    draw();
-  }
-  requestAnimationFrame(frame);
+  if (!ready) return; // until then, the old picture stays
+  time = wanted;
+  if (time === SECONDS && playing) pause();
+  draw();
+}
+
+function pace() {
+  return 2 ** +$("speed").value;
 }
 
 function pause(on = true) {
+  if (!on && time >= SECONDS) restart();
   playing = !on;
   $("play").textContent = playing ? "❚❚ Pause" : "▶ Play";
   $("words").setAttribute("aria-live", playing ? "off" : "polite"); // not ten times a second
+  said = -1;
+}
+
+function restart() {
+  time = still.matches ? FIRST : 0;
+  dirty = true;
 }
 
 function nextEvent() {
@@ -130,8 +147,12 @@ function draw() {
   losses($("bytes"), runs, "bytes");
   staleness($("staleness"), runs);
   ball($("ball"), balls[0], mean(runs[0]));
-  $("clock").textContent = `${time.toFixed(1)} s, ${runs[0].cluster.updates} updates`;
-  if (Math.abs(time - said) > 0.5 || !said) words();
+  write($("clock"), `${time.toFixed(2)} s, ${runs[0].cluster.updates} updates`);
+  if (said < 0 || Math.abs(time - said) > (playing ? 0.5 : 0)) words();
+}
+
+function write(place, text) {
+  if (place.textContent !== text) place.textContent = text;
 }
 
 function mean({ staleness: counts }) {
@@ -141,81 +162,108 @@ function mean({ staleness: counts }) {
 
 /** In words: what the pictures show. */
 function words() {
-  said = time || 0.01;
-  $("words").textContent = runs.map((run, k) => (runs.length > 1 ? `${"AB"[k]}: ` : "") + told(run)).join(" ");
+  said = time;
+  write($("words"), runs.map((run, k) => (runs.length > 1 ? `${"AB"[k]}: ` : "") + told(run)).join(" "));
+}
+
+/** The parts of all workers' time in which they wait for others, and for the link; of the steps
+ * that go on, too. */
+function shares(run) {
+  const spent = { wait: 0, link: 0, all: 0 };
+  run.steps.forEach((mine, k) => {
+    const living = !run.isDead(`w${k}`) && !run.isDown();
+    for (const { began, asked, got, computed, told } of [...mine, ...(living ? [run.current(k, time)] : [])]) {
+      spent.wait += asked - began;
+      spent.link += Math.max(0, got - asked) + Math.max(0, told - Math.max(got, computed));
+      spent.all += told - began;
+    }
+  });
+  return ["wait", "link"].map((what) => Math.round((100 * spent[what]) / Math.max(1e-9, spent.all)));
 }
 
 function told(run) {
-  const shares = run.steps.map((mine) => {
-    const spent = { wait: 0, link: 0, all: 0 };
-    for (const { began, asked, got, computed, told } of mine) {
-      spent.wait += asked - began;
-      spent.link += got - asked + Math.max(0, told - computed);
-      spent.all += told - began;
-    }
-    return spent;
-  });
-  const share = (what) => Math.round(100 * shares.reduce((sum, each) => sum + each[what], 0)
-    / Math.max(1e-9, shares.reduce((sum, each) => sum + each.all, 0)));
-  const loss = run.losses.at(-1);
-  const slowest = run.flags.slow.indexOf(Math.max(1.0001, ...run.flags.slow));
-  const words = [`${run.flags.workers} workers have made ${run.cluster.updates} updates in ${time.toFixed(0)} s.`];
-  if (slowest >= 0) words.push(`Worker ${slowest} takes ${run.flags.slow[slowest]} times as long.`);
-  words.push(`The workers wait for others ${share("wait")}% of their time, and for the link ${share("link")}%.`);
-  words.push(`An update is ${mean(run).toFixed(1)} updates old on average.`);
+  const [wait, link] = shares(run), loss = run.losses.at(-1), { slow, workers } = run.flags;
+  const slowest = slow.indexOf(Math.max(1.0001, ...slow));
+  const found = [`${workers} workers have made ${run.cluster.updates} updates in ${time.toFixed(1)} s.`];
+  if (slowest >= 0) found.push(`Worker ${slowest} takes ${slow[slowest]} times as long.`);
+  found.push(`The workers wait for others ${wait}% of their time, and for the link ${link}%.`);
+  found.push(`An update is ${mean(run).toFixed(1)} updates old on average.`);
   for (const fall of run.falls) {
-    if (fall.who !== "ps") words.push(`Worker ${fall.who.slice(1)} is ${fall.back < Infinity ? "back" : "dead"}.`);
-    else words.push(`The ps died after update ${fall.from} and went back to ${fall.to}.`);
+    if (fall.who !== "ps") found.push(`Worker ${fall.who.slice(1)} is ${fall.back < Infinity ? "back" : "dead"}.`);
+    else found.push(`The ps died after update ${fall.from} and went back to ${fall.to}.`);
   }
-  if (run.diverged) words.push("The loss is no number any more: the rate is too high.");
-  else if (loss) words.push(`The test loss is ${loss.loss.toPrecision(2)}.`);
-  return words.join(" ");
+  if (run.diverged) found.push("The loss is no number any more: the rate is too high.");
+  else if (loss) found.push(`The test loss is ${loss.loss.toPrecision(2)}.`);
+  return found.join(" ");
 }
 
-// Menus.
+// Menus. They are built again only if there are other settings, so that a slider can be dragged.
+
+let built = "", controls = {};
 
 function show() {
-  const flags = complete(set), { formula, source, folder } = FORMULAS[flags.scheme];
-  $("formula").innerHTML = "<strong></strong> <code></code> <span></span>";
-  const [name, code, from] = $("formula").children;
-  name.textContent = flags.scheme;
-  code.textContent = formula.replaceAll("<-", "←").replaceAll(" eta", " η").replaceAll("alpha", "α").replaceAll("lambda", "λ").replaceAll("w~", "w̃");
-  from.innerHTML = folder ? `<a href="${page(`${flags.scheme}/README.md`)}"></a>` : "<span></span>";
-  from.firstChild.textContent = source.split(": ")[0].split(". ")[0];
+  const flags = complete(set), [chosen = ""] = Object.keys(other ?? {});
+  describeScheme(flags.scheme);
   document.querySelectorAll("#schemes button").forEach((button) =>
     button.setAttribute("aria-pressed", String(button.dataset.scheme === flags.scheme)));
-  const controls = Object.entries(SETTINGS).filter(([each, { label }]) => label && has(flags.scheme, each));
-  $("settings").replaceChildren(...controls.map(([each, setting]) =>
-    control(each, setting, flags[each], (value) => change({ [each]: value }))));
-  compareMenu(flags, controls);
+  $("spare").hidden = !set.deaths?.length;
+  const names = Object.keys(SETTINGS).filter((name) => SETTINGS[name].label && has(flags.scheme, name));
+  if (built !== [...names, chosen].join()) {
+    const focused = document.activeElement?.id;
+    built = [...names, chosen].join();
+    controls = Object.fromEntries(names.map((name) =>
+      [name, control(name, "", (value) => change({ [name]: value }))]));
+    $("settings").replaceChildren(...names.map((name) => controls[name].place));
+    compareMenu(flags, chosen);
+    if (focused) $(focused)?.focus();
+  }
+  for (const name of names) controls[name].update(flags[name]);
+  if (chosen) controls[`other-${chosen}`].update(other[chosen]);
 }
 
-/** A slider or a menu for one setting. It keeps the focus while it is used. */
-function control(name, setting, value, on) {
-  const label = document.createElement("label"), shown = document.createElement("output");
-  const text = (each) => (name === "link_mbit" ? (each ? `${each} Mbit/s` : "no limit") : String(each));
-  label.append(setting.label, shown);
-  if (setting.options) {
+function describeScheme(scheme) {
+  const { formula, cite, folder } = FORMULAS[scheme], place = $("formula");
+  if (place.dataset.scheme === scheme) return;
+  place.dataset.scheme = scheme;
+  place.innerHTML = "<strong></strong> <code></code> <span></span> <a></a>";
+  const [name, code, from, link] = place.children;
+  [name.textContent, code.textContent, from.textContent] = [scheme, formula, cite];
+  if (folder) Object.assign(link, { href: page(`${scheme}/README.md`), textContent: "Run it" });
+  else link.remove();
+}
+
+function shownAs(name, value) {
+  return name === "link_mbit" ? (value ? `${value} Mbit/s` : "no limit") : String(value);
+}
+
+/** A slider or a menu for one setting; `on(value)` is called, and `update(value)` shows one. */
+function control(name, prefix, on) {
+  const setting = SETTINGS[name], id = `set-${prefix}${name}`, { values } = setting;
+  const place = document.createElement("div"), label = document.createElement("label");
+  const shown = document.createElement("span");
+  place.className = "setting";
+  Object.assign(label, { htmlFor: id, textContent: prefix ? `B: ${setting.label ?? "scheme"}` : setting.label });
+  const options = name === "scheme" ? Object.fromEntries(Object.keys(FORMULAS).map((each) => [each, each]))
+    : setting.options;
+  if (options) {
     const menu = document.createElement("select");
-    for (const [key, told] of Object.entries(setting.options)) menu.add(new Option(told, key, false, key === value));
+    menu.id = id;
+    for (const [key, text] of Object.entries(options)) menu.add(new Option(text, key));
     menu.onchange = () => on(menu.value);
-    label.append(menu);
-    return label;
+    place.append(label, menu);
+    return { place, update: (value) => (menu.value = value) };
   }
-  const slider = document.createElement("input"), { values } = setting;
-  slider.type = "range";
-  slider.id = `set-${name}`;
+  const slider = document.createElement("input");
+  Object.assign(slider, { type: "range", id });
   [slider.min, slider.max] = values ? [0, values.length - 1] : [setting.min, setting.max];
-  slider.value = values ? nearest(values, value) : value;
-  const now = () => (values ? values[+slider.value] : +slider.value);
-  shown.textContent = text(value);
-  slider.setAttribute("aria-valuetext", text(value));
-  slider.oninput = () => {
-    on(now());
-    $(slider.id)?.focus();
+  slider.oninput = () => on(values ? values[+slider.value] : +slider.value);
+  place.append(label, shown, slider);
+  const update = (value) => {
+    slider.value = values ? nearest(values, value) : value;
+    shown.textContent = shownAs(name, value);
+    slider.setAttribute("aria-valuetext", shownAs(name, value));
   };
-  label.append(slider);
-  return label;
+  return { place, update };
 }
 
 function nearest(values, value) {
@@ -224,28 +272,25 @@ function nearest(values, value) {
   return values.reduce((best, each, k) => (away(each) < away(values[best]) ? k : best), 0);
 }
 
-function compareMenu(flags, controls) {
-  const menu = document.createElement("select"), [chosen] = Object.keys(other ?? {});
+function compareMenu(flags, chosen) {
+  const label = document.createElement("label"), menu = document.createElement("select");
+  Object.assign(label, { htmlFor: "set-compare", textContent: "Compare with" });
+  menu.id = "set-compare";
   menu.add(new Option("nothing", ""));
-  menu.add(new Option("another scheme", "scheme", false, chosen === "scheme"));
-  for (const [name, { label, options }] of controls) if (!options) menu.add(new Option(`another ${label}`, name, false, chosen === name));
+  menu.add(new Option("another scheme", "scheme"));
+  for (const [name, { label: text }] of Object.entries(SETTINGS)) {
+    if (text && canDiffer(flags.scheme, name)) menu.add(new Option(`another ${text}`, name));
+  }
+  menu.value = chosen;
   menu.onchange = () => {
-    other = menu.value ? { [menu.value]: different(menu.value, flags) } : null;
+    other = menu.value ? { [menu.value]: different(menu.value, complete(set)) } : null;
     change({});
   };
-  const label = document.createElement("label");
-  label.append("Compare with ", menu);
-  $("compare").replaceChildren(label);
-  if (chosen === "scheme") {
-    const schemes = document.createElement("select");
-    for (const name of Object.keys(FORMULAS)) schemes.add(new Option(name, name, false, name === other.scheme));
-    schemes.setAttribute("aria-label", "the other scheme");
-    schemes.onchange = () => ((other = { scheme: schemes.value }), change({}));
-    $("compare").append(schemes);
-  } else if (chosen) {
-    $("compare").append(control(chosen, { ...SETTINGS[chosen], label: `B: ${SETTINGS[chosen].label}` }, other[chosen],
-      (value) => ((other = { [chosen]: value }), change({}))));
-  }
+  $("compare").replaceChildren(label, menu);
+  if (!chosen) return;
+  const second = control(chosen, "other-", (value) => ((other = { [chosen]: value }), change({})));
+  controls[`other-${chosen}`] = second;
+  $("compare").append(second.place);
 }
 
 function different(name, flags) {
@@ -253,21 +298,20 @@ function different(name, flags) {
   const { values, min, max } = SETTINGS[name];
   if (!values) return flags[name] * 2 <= max ? Math.max(min, flags[name] * 2) || 1 : min;
   const k = nearest(values, flags[name]);
-  return values[k + 3 < values.length ? k + 3 : k - 3];
+  return values[k + 3] ?? values[Math.max(0, k - 3)];
 }
 
 function describe(difference) {
   const [[name, value]] = Object.entries(difference);
-  if (name === "scheme") return value;
-  return `${SETTINGS[name].label} ${name === "link_mbit" ? (value ? `${value} Mbit/s` : "no limit") : value}`;
+  return name === "scheme" ? value : `${SETTINGS[name].label} ${shownAs(name, value)}`;
 }
 
+/** Another scheme: what only the old one has, and its rate, is forgotten. */
 function choose(scheme) {
-  const { slow, workers, ps, link_mbit, model, seed } = set; // the rest is of the old scheme
-  const kept = Object.fromEntries(Object.entries({ slow, workers, ps, link_mbit, model, seed }).filter(([, value]) => value !== undefined));
+  const { slow, workers, ps, link_mbit, model, seed } = set;
   set = {};
-  if (other && !has(scheme, Object.keys(other)[0])) other = null;
-  change({ scheme, ...kept });
+  if (other && !canDiffer(scheme, Object.keys(other)[0])) other = null;
+  change({ scheme, slow, workers, ps, link_mbit, model, seed });
 }
 
 function branch([scheme, text, children = []]) {
@@ -287,10 +331,10 @@ function branch([scheme, text, children = []]) {
 
 function build() {
   const groups = document.createElement("div");
-  for (const [title, root] of Object.entries(TREE)) {
+  for (const [title, first] of Object.entries(TREE)) {
     const heading = document.createElement("h2"), list = document.createElement("ul");
     heading.textContent = title;
-    list.append(branch(root));
+    list.append(branch(first));
     groups.append(heading, list);
   }
   $("schemes").append(groups);
@@ -300,8 +344,8 @@ function build() {
     button.onclick = () => {
       history.replaceState(null, "", where);
       read();
-      pause(false);
-      $("stage").scrollIntoView({ behavior: "smooth", block: "start" });
+      pause(still.matches);
+      $("stage").scrollIntoView({ behavior: still.matches ? "auto" : "smooth", block: "start" });
     };
     Object.assign(more, { href: page(explained), textContent: "More" });
     item.append(button, document.createElement("br"), `${text} `, more);
@@ -309,29 +353,40 @@ function build() {
   }
   $("play").onclick = () => pause(playing);
   $("event").onclick = nextEvent;
-  $("again").onclick = () => ((time = 0), arrange());
+  $("again").onclick = restart;
+  $("spare").onclick = () => change({ deaths: undefined });
+  $("speed").oninput = () => $("speed").setAttribute("aria-valuetext", `${pace()} times`);
+  $("speed").oninput();
   $("copy").onclick = async () => {
-    await navigator.clipboard?.writeText(location.href).catch(() => {});
-    $("copied").textContent = "copied";
+    try {
+      history.replaceState(null, "", address());
+      await navigator.clipboard.writeText(location.href);
+      $("copied").textContent = "copied";
+    } catch {
+      $("copied").textContent = "not copied: take it from the address bar";
+    }
+  };
+  $("skip").onclick = (event) => { // the address belongs to the settings
+    event.preventDefault();
+    $("words").focus();
   };
   window.addEventListener("hashchange", read);
 }
 
 /** What the address says. */
 function read() {
-  const words = new URLSearchParams(location.hash.replace(/^#/, "")), [name, value] = (words.get("other") ?? "").split(":");
+  const [name = "", value = ""] = (new URLSearchParams(location.hash.slice(1)).get("other") ?? "").split(/:(.*)/);
+  clearTimeout(saved);
   set = fromAddress(location.hash);
   if (!location.hash) set = { scheme: "Synchronous-SGD", slow: [1, 1, 1, 3] };
   const found = fromAddress(`#${name}=${value}`);
-  other = name in found ? found : null;
-  time = 0;
-  arrange();
-  simulate();
+  other = name in found && canDiffer(complete(set).scheme, name) ? { [name]: found[name] } : null;
+  restart();
+  show();
 }
 
 if (new URLSearchParams(location.search).has("frame")) document.body.className = "frame";
 build();
 pause(!playing);
 read();
-if (!playing) time = 4; // a full picture, which stands still
 requestAnimationFrame(frame);

@@ -3,6 +3,8 @@
 import { colours, pencil } from "./lanes.js";
 
 const LEFT = 34, BOTTOM = 18;
+const RIM = 1.3; // of the parabola
+const LIMITED = ["HogWild", "Stale-Synchronous-Parallel", "Synchronous-SGD"]; // plain SGD: it has a limit
 
 /** Test loss over `what` ("time" or "bytes"), on a logarithmic axis; up to `until`, if given. */
 export function losses(canvas, runs, what, until = 0) {
@@ -62,29 +64,31 @@ export function staleness(canvas, runs) {
 /** The ball at w on the parabola, and where it has been. */
 export function ball(canvas, run, stale) {
   const { context, width, height } = pencil(canvas), colour = colours();
-  const middle = width / 2, floor = height - BOTTOM - 6, scale = width * 0.3;
+  const middle = width / 2, floor = height - BOTTOM - 6, scale = width * 0.35;
   const w = run.cluster.w[0], x = (value) => middle + value * scale;
-  const y = (value) => floor - value * value * (floor - 18) * 0.62;
+  const y = (value) => floor - value * value * (floor - 18) / RIM ** 2;
   context.strokeStyle = colour.quiet;
   context.lineWidth = 1.5;
   context.beginPath();
-  for (let value = -1.6; value <= 1.6; value += 0.05) context.lineTo(x(value), y(value));
+  for (let value = -RIM; value <= RIM; value += 0.05) context.lineTo(x(value), y(value));
   context.stroke();
   run.trail ??= [];
   if (run.trail.at(-1) !== w) run.trail.push(w);
   if (run.trail.length > 24) run.trail.shift();
   run.trail.forEach((value, k) => {
-    if (Math.abs(value) > 1.6) return;
+    if (!(Math.abs(value) <= RIM)) return;
     context.globalAlpha = (k + 1) / run.trail.length / 3;
     disc(context, colour.ps, x(value), y(value) - 5, 4);
   });
   context.globalAlpha = 1;
-  const gone = !(Math.abs(w) <= 1.6);
-  disc(context, gone ? colour.dead : colour.ps, x(gone ? Math.sign(w || 1) * 1.6 : w), y(gone ? 1.6 : w) - 7, 7);
+  const gone = !(Math.abs(w) <= RIM), side = Math.sign(w || 1);
+  disc(context, gone ? colour.dead : colour.ps, x(gone ? side * RIM : w), Math.max(9, y(gone ? RIM : w) - 7), 7);
   context.textAlign = "center";
-  const limit = 2 * Math.sin(Math.PI / (2 * (2 * stale + 1)));
-  mark(context, gone ? { quiet: colour.dead } : colour,
-    `${gone ? "explodes: " : ""}rate ${run.flags.learning_rate}, limit ${limit.toFixed(2)}`, middle, height - 4);
+  let said = `${gone ? "explodes: " : ""}rate ${run.flags.learning_rate}`;
+  if (LIMITED.includes(run.flags.scheme)) {
+    said += `, limit about ${(2 * Math.sin(Math.PI / (2 * (2 * stale + 1)))).toFixed(2)}`;
+  }
+  mark(context, gone ? { quiet: colour.dead } : colour, said, middle, height - 4);
 }
 
 function axes(context, colour, width, height) {

@@ -7,7 +7,7 @@ import { Recorded } from "./recorded.js";
 const $ = (id) => document.getElementById(id);
 const run = new Recorded(RUN);
 let time = 0, playing = false, before = 0;
-const lanes = new Lanes($("runs"), "", null);
+const lanes = new Lanes($("runs"), null);
 
 /** Seconds that the lanes show: from 20 steps to all of the run. */
 function span() {
@@ -49,7 +49,7 @@ function tell(k, when) {
   const ms = (from, to) => `${((to - from) * 1000).toFixed(1)} ms`;
   const stale = step.pulledAt === null ? "" : ` It had pulled the parameters after update ${step.pulledAt}; others made `
     + `${step.staleness} in between, its staleness.`;
-  $("words").textContent = `Worker ${k}, update ${step.number}, at ${step.counted.toFixed(3)} s: loss ${step.loss.toPrecision(3)}.${stale} `
+  $("words").textContent = `Worker ${k}, update ${step.number}, at ${step.counted.toFixed(3)} s: loss ${step.loss === null ? "no number" : step.loss.toPrecision(3)}.${stale} `
     + `It waited ${ms(step.began, step.asked)}, pulled ${ms(step.asked, step.got)}, computed ${ms(step.got, step.computed)}, `
     + `pushed ${ms(step.computed, step.told)}.`;
 }
@@ -57,7 +57,7 @@ function tell(k, when) {
 $("title").textContent = RUN.title;
 $("about").textContent = RUN.about;
 document.title = RUN.title;
-lanes.label(run.flags);
+lanes.label(run.flags, "");
 lanes.grid.querySelectorAll("input, .lane button").forEach((each) => each.remove());
 lanes.canvas.onpointerdown = (event) => {
   const start = Math.max(0, time - span() * 0.97);

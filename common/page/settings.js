@@ -15,7 +15,7 @@ export const RATES = Array.from({ length: 29 }, (_, k) => roundTo3(10 ** (-4 + k
 
 /** The page's settings: of a name with its number, text or list. */
 export const SETTINGS = {
-  scheme: { read: (text) => (text in SCHEMES ? text : undefined) },
+  scheme: { read: (text) => (Object.hasOwn(SCHEMES, text) ? text : undefined) },
   workers: { label: "workers", min: 1, max: 8, read: whole(1, 8) },
   ps: { label: "parameter servers", min: 1, max: 4, read: whole(1, 4) },
   window: { label: "window T", min: 1, max: 50, read: whole(1, 50) },
@@ -44,7 +44,7 @@ function oneOf(values, value) {
 
 function list(each) {
   return (text) => {
-    const found = text.split(",").filter(Boolean).map(each);
+    const found = text ? text.split(",").map(each) : [];
     return found.includes(undefined) ? undefined : found;
   };
 }
@@ -52,6 +52,12 @@ function list(each) {
 function death(text) {
   const [, who, at] = /^(w[0-7]|ps)@(\d+(?:\.\d+)?)$/.exec(text) ?? [];
   return who && { who, at: +at };
+}
+
+/** Whether two runs can be compared that differ in this. */
+export function canDiffer(scheme, name) {
+  const setting = Object.hasOwn(SETTINGS, name) ? SETTINGS[name] : {};
+  return name === "scheme" || Boolean(setting.label && !setting.options && has(scheme, name));
 }
 
 /** Whether a scheme has this setting. */
@@ -63,14 +69,16 @@ export function has(scheme, name) {
 /** All flags of a simulation, from what the reader has set. */
 export function complete(set) {
   const own = FORMULAS[set.scheme ?? DEFAULT.scheme].defaults;
-  const flags = { ...FIXED, ...DEFAULT, ...own, ...set };
+  const given = Object.entries(set).filter(([, value]) => value !== undefined);
+  const flags = { ...FIXED, ...DEFAULT, ...own, ...Object.fromEntries(given) };
   for (const name of ["window", "max_staleness", "backup_workers"]) {
     if (!has(flags.scheme, name)) delete flags[name];
   }
   if (flags.backup_workers >= flags.workers) flags.backup_workers = flags.workers - 1;
   if ("moving_rate" in own) flags.moving_rate ??= 0.9 / flags.workers;
+  flags.slow = flags.slow.slice(0, flags.workers);
   flags.delay = {};
-  flags.slow.slice(0, flags.workers).forEach((factor, k) => {
+  flags.slow.forEach((factor, k) => {
     if (factor > 1) flags.delay[k] = (factor - 1) * flags.compute;
   });
   return flags;
@@ -86,13 +94,18 @@ export function fromAddress(hash) {
   return found;
 }
 
+/** A setting's value as a word of the address. */
+export function inAddress(name, value) {
+  return value === null ? "none" : (SETTINGS[name].write ?? String)(value);
+}
+
 /** The address of settings; what has its default is left out. */
 export function toAddress(set) {
   const words = new URLSearchParams(), usual = complete({ scheme: set.scheme });
-  for (const [name, { write = String }] of Object.entries(SETTINGS)) {
-    if (!(name in set)) continue;
-    const text = set[name] === null ? "none" : write(set[name]);
-    if (text !== "" && (name === "scheme" || text !== write(usual[name]))) words.set(name, text);
+  for (const name of Object.keys(SETTINGS)) {
+    if (set[name] === undefined) continue;
+    const text = inAddress(name, set[name]);
+    if (text !== "" && (name === "scheme" || text !== inAddress(name, usual[name]))) words.set(name, text);
   }
   return `#${words.toString().replaceAll("%2C", ",").replaceAll("%40", "@")}`;
 }

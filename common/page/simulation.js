@@ -25,7 +25,8 @@ export class Simulation {
     this.steps = Array.from({ length: flags.workers }, () => []);
     this.dropped = [];
     [this.next, this.before, this.diverged] = [0, 0, false];
-    this.deaths = [...(flags.deaths ?? [])].sort((a, b) => a.at - b.at);
+    const exists = ({ who }) => who === "ps" || +who.slice(1) < flags.workers;
+    this.deaths = (flags.deaths ?? []).filter(exists).sort((a, b) => a.at - b.at);
     this.problem = flags.model === "none" ? new Parabola(flags) : new Problem(flags, data);
     this.#start(this.problem.initial());
     this.saved = this.#checkpoint();
@@ -105,8 +106,17 @@ export class Simulation {
       return;
     }
     fall.back = at;
-    const { clock, scheme } = this.cluster;
-    this.cluster.processes[k] = clock.process(scheme.worker(this.cluster, k));
+    const { cluster, flags } = this, { scheme, clock, w } = cluster;
+    // What a worker keeps dies with it; the new one begins at w~, and with no token.
+    const fresh = new SCHEMES[flags.scheme](flags, scheme.gradient, w);
+    for (const name of ["w", "v", "H", "m", "i"]) if (name in scheme) scheme[name][k] = fresh[name][k];
+    cluster.lastToken[k] = -1;
+    const back = Math.max(at, ...this.falls.filter(({ who }) => who === "ps").map((each) => each.back));
+    function* reborn() {
+      yield clock.timeout(back - at);
+      yield* scheme.worker(cluster, k);
+    }
+    cluster.processes[k] = clock.process(reborn());
   }
 
   /** What the ps would read after it died. */
