@@ -342,6 +342,7 @@ def test_the_command_says_where_the_page_is(run, tmp_path):
     assert len((process.stderr + process.stdout).splitlines()) == 1
 
 
+@pytest.mark.slow("starts runs")
 @pytest.mark.parametrize("folder", ["HogWild", "Many-Workers"])
 def test_a_run_is_opened(folder, tmp_path):
     """By the browser that the user has, once; where there is no screen, by none."""
