@@ -44,11 +44,12 @@ class Transfers(tf.train.SessionRunHook):
 
     TensorFlow's master asks the servers to trace a step when it begins, and does not wait for their
     answer: a server may miss its first tensors. So this hook traces several steps and keeps, for
-    each receiving task, the one with the most transfers.
+    each kind of transfer, the step with the most of them.
     """
 
     def __init__(self, folder: str):
-        self._path, self._step, self._most = Path(folder, "transfers.json"), 0, {}
+        self._path, self._step = Path(folder, "transfers.json"), 0
+        self._most: collections.Counter[tuple] = collections.Counter()
 
     def before_run(self, run_context):
         if self._step in TRACED:
@@ -59,21 +60,16 @@ class Transfers(tf.train.SessionRunHook):
         if self._step in TRACED:
             devices = run_values.run_metadata.step_stats.dev_stats
             found = [_transfer(node) for device in devices for node in device.node_stats]
-            received = collections.defaultdict(list)
-            for transfer in sorted(filter(None, found)):
-                received[transfer[1]].append(transfer)
-            for task, transfers in received.items():
-                self._most[task] = max(self._most.get(task, []), transfers, key=len)
-            every = [transfer for transfers in self._most.values() for transfer in transfers]
-            self._path.write_text(json.dumps(every))
+            self._most |= collections.Counter(filter(None, found))  # the larger number of each
+            self._path.write_text(json.dumps(sorted(self._most.elements())))
         self._step += 1
 
 
-def _transfer(node) -> list | None:
+def _transfer(node) -> tuple | None:
     """Source, target and bytes, if the node records a received tensor."""
     ends = ENDS.search(node.timeline_label)
     if node.node_name != "RecvTensor" or not ends:
         return None
     job, k, to_job, to_k = ends.groups()
     size = node.output[0].tensor_description.allocation_description.requested_bytes
-    return [f"{job} {k}", f"{to_job} {to_k}", size]
+    return f"{job} {k}", f"{to_job} {to_k}", size

@@ -74,6 +74,7 @@ A user may set these:
     DATA_DIR               where downloaded data is kept; default: ~/.cache/distributed-tensorflow
     TF_CONFIG              the task and its cluster as JSON, where flags do not give them
     NO_CURVES              if set, run.sh draws no curves.png; the notebooks set it
+    DISPLAY, WAYLAND_DISPLAY  without both, there is no screen on which --open could show a run
     CUDA_VISIBLE_DEVICES   CUDA's: which GPUs a process may use
     TF_CPP_MIN_LOG_LEVEL   TensorFlow's: how much its core logs; default here: 2, only errors
     TF_ENABLE_ONEDNN_OPTS  TensorFlow's: oneDNN's kernels; default here: 0; CIFAR-10 sets 1
