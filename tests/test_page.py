@@ -263,6 +263,7 @@ def test_a_reader_drags_a_straggler_and_sends_the_address():
         tab.wait_for_url("**workers=8**")
         tab.locator("[data-who=w0]").click()
         tab.wait_for_function("() => words.textContent.includes('Worker 0 is dead')")
+        tab.wait_for_url("**deaths=w0**")
         tab.get_by_role("button", name="Pause").click()
         again = chromium.new_page()
         again.goto(tab.url)
