@@ -6,6 +6,7 @@ the README, links that lead to pages, and outputs that a browser shows. `build/w
 settings, the front page and the style. Pagefind makes the index for the search.
 """
 
+import functools
 import html
 import json
 import os
@@ -26,6 +27,7 @@ TUTORIAL = "Basics-Tutorial"
 MOVING = "who-waits"  # where the page that simulates runs is on the site
 MENU = {"README.md": "How to begin", f"{TUTORIAL}/README.md": "Contents"}  # else: the page's title
 FENCE = re.compile(r"(```.*?```|`[^`\n]*`)", re.S)
+CASE = re.compile(r"\[([^\]]+)\]\([^)\s]*common/page/README\.md#([\w-]+)\)")
 LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
 
 
@@ -132,8 +134,22 @@ def link(source: Path, target: str, sources: list[Path]) -> str:
     return file + (f"#{place}" if place else "")
 
 
+@functools.cache
+def cases() -> dict[str, str]:
+    """Of the page that moves: each case's anchor in its README, and its settings."""
+    text = (ROOT / "common/page/cases.js").read_text(encoding="utf-8")
+    return {slug(title): found for title, found in re.findall(r'\["(.+?)", "(#.+?)"', text)}
+
+
+def played(match: re.Match, source: Path) -> str:
+    """A link to one of these cases, as one to the page itself."""
+    there = os.path.relpath(Path(MOVING, "index.html"), source.parent)
+    return f'<a href="{there}{html.escape(cases()[match[2]])}">{match[1]}</a>'
+
+
 def markdown(text: str, source: Path, sources: list[Path]) -> str:
     """A text's links, translated, outside of code."""
+    text = CASE.sub(lambda match: played(match, source), text)
     parts = FENCE.split(text)
     return "".join(part if k % 2 else LINK.sub(lambda m: link(source, m[1], sources), part)
                    for k, part in enumerate(parts))  # fmt: skip

@@ -7,8 +7,10 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import browser
+import make_site
 import moving
 import numpy as np
 import pytest
@@ -379,3 +381,28 @@ def test_a_click_on_a_mark_says_what_happened(run):
         assert tab.evaluate("document.documentElement.scrollWidth") <= 390
     assert "Worker 0, update 6, at 1.050 s: loss 0.500" in words
     assert "pulled the parameters after update 3" in words and "computed 20.0 ms" in words
+
+
+def cases() -> list[tuple[str, ...]]:
+    """Title, settings, text and explanation of each case."""
+    text = (PAGE / "cases.js").read_text(encoding="utf-8")
+    return re.findall(r'\["(.+?)", "(#.+?)",\s+"(.+?)",\s+"(.+?)"\]', text)
+
+
+def test_each_case_is_explained_by_a_page_that_leads_to_it():
+    """The page's README lists them, for GitHub, where the page does not run."""
+    readme = (PAGE / "README.md").read_text(encoding="utf-8")
+    assert len(cases()) == len(re.findall(r"^### ", readme, re.M)) == 10
+    for title, settings, text, explained in cases():
+        assert f"### {title}\n\n{text} Explained in [" in readme
+        assert f"(../../{explained}). Settings: `{settings}`\n" in readme
+        page = (ROOT / explained.partition("#")[0]).read_text(encoding="utf-8")
+        assert f"common/page/README.md#{make_site.slug(title)})" in page
+
+
+def test_on_the_site_such_a_link_leads_to_the_page_with_these_settings():
+    text = "[a](../common/page/README.md#a-dead-worker), [b](../common/page/README.md)"
+    source = Path("Basics-Tutorial/Recovery.ipynb")
+    found = make_site.markdown(text, source, make_site.reading_order())
+    assert found.startswith('<a href="../who-waits/index.html#scheme=Synchronous-SGD&amp;workers=4')
+    assert found.endswith('">a</a>, [b](../common/page/README.md)')

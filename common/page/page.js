@@ -13,7 +13,8 @@ const FIRST = 4; // seconds that the picture shows if nothing should move
 const $ = (id) => document.getElementById(id);
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 const { root, pages } = document.documentElement.dataset; // of the collection; on its site, of pages
-const page = (path) => root + (pages ? path.replace(/\.(md|ipynb)(?=#|$)/, ".html") : path);
+const slug = (anchor) => anchor.toLowerCase().replace(/[^\w#-]/g, ""); // as on the site
+const page = (path) => root + (pages ? path.replace(/\.(md|ipynb)(?=#|$)/, ".html").replace(/#.*/, slug) : path);
 const TREE = { // what each scheme changes in the one above it
   "Nobody waits": ["HogWild", "each gradient at once", [
     ["Staleness-Aware", "rate / staleness"], ["DC-ASGD", "corrects the delay"],
