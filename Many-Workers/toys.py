@@ -1,8 +1,35 @@
-"""Small problems for `simulate`, and workers that take turns."""
+"""Small problems for `simulate`, workers that take turns, and runs that nobody looks at."""
+
+from collections import defaultdict
 
 import numpy as np
 from cluster import Cluster
 from learning import Nothing
+
+
+class Unwatched(Cluster):
+    """Nobody evaluates, so the link carries only what the scheme needs."""
+
+    def confirm(self, k, told):
+        yield self.wait(told)
+
+
+class Written:
+    """In place of a `Report`: keeps the `lines` of each file, by its name, and the time of each of
+    the `updates`."""
+
+    def __init__(self):
+        self.lines, self.updates = defaultdict(list), []
+
+    def write(self, name: str, line: dict) -> None:
+        self.lines[name].append(line)
+
+    def show(self, journal, number: int) -> None:
+        self.updates.append(journal.time)
+
+    def events(self) -> list[list[dict]]:
+        """The events of each worker."""
+        return [self.lines[name] for name in sorted(self.lines) if name.startswith("events-")]
 
 
 class InTurn(Cluster):

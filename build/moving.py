@@ -15,7 +15,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "Many-Workers")]
 
 import matplotlib.pyplot as plt  # noqa: E402
 import simulate  # noqa: E402
-from cluster import Cluster  # noqa: E402
+from toys import Unwatched, Written  # noqa: E402
 
 from common.pictures import palette, png  # noqa: E402
 from common.record import trace  # noqa: E402
@@ -26,27 +26,6 @@ WIDTH, LEFT, LANE, GAP = 760, 92, 22, 30
 SCALE = (WIDTH - LEFT) / SHOWN  # pixels in a second
 PANELS = {"HogWild": "Asynchronous (HogWild!): nobody waits",
           "Synchronous-SGD": "Synchronous (Synchronous-SGD): all wait for worker 2"}  # fmt: skip
-
-
-class Unwatched(Cluster):
-    """Nobody evaluates."""
-
-    def confirm(self, k, told):
-        yield self.wait(told)
-
-
-class Written:
-    """Keeps what the workers do, and the updates."""
-
-    def __init__(self):
-        self.events, self.updates = [[] for _ in range(WORKERS)], []
-
-    def write(self, name: str, line: dict) -> None:
-        if name.startswith("events-worker-"):
-            self.events[int(name.rpartition("-")[2])].append(line)
-
-    def show(self, journal, number: int) -> None:
-        self.updates.append(journal.time)
 
 
 def simulated(scheme: str) -> Written:
@@ -80,7 +59,7 @@ def panel(scheme: str, top: float) -> tuple[str, str]:
     """What moves, and what stands still, from `top` on."""
     run, moving, still = simulated(scheme), [], []
     still.append(f'<text class="title" x="0" y="{top + 12}">{html.escape(PANELS[scheme])}</text>')
-    for k, mine in enumerate(run.events):
+    for k, mine in enumerate(run.events()):
         row = top + 20 + k * LANE
         still.append(f'<text x="0" y="{row + 13}">worker {k}</text>')
         moving += [
@@ -130,7 +109,7 @@ def preview() -> bytes:
     figure.text(0.035, 0.81, "Every scheme from HogWild! to DiLoCo: read it, run it, play with it",
                 fontsize=19)  # fmt: skip
     for axes, (scheme, title) in zip(panels, PANELS.items()):
-        for k, mine in enumerate(simulated(scheme).events):
+        for k, mine in enumerate(simulated(scheme).events()):
             for phase, start, end in phases(mine):
                 axes.barh(-k, end - start, 0.75, start, color=palette.PHASES[phase])
         axes.set(xlim=(0, SHOWN), ylim=(0.5 - WORKERS, 0.5), yticks=[-k for k in range(WORKERS)],

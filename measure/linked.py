@@ -27,6 +27,7 @@ from journal import LINES
 from kept import read, write
 from scoreboard import LATE, LINKS, Watched
 from speeds import speed_and_staleness
+from toys import Written
 from watch import ROOT
 
 FOUND = ROOT / "measure" / "linked.json"
@@ -55,20 +56,6 @@ class Same(Watched):
             yield from worker(cluster, k)
 
         super().run(process)
-
-
-class Written:
-    """Keeps the events of a simulated run."""
-
-    def __init__(self):
-        self.events = defaultdict(list)
-
-    def write(self, name: str, line: dict) -> None:
-        if name.startswith("events-worker-"):
-            self.events[int(name.rpartition("-")[2])].append(line)
-
-    def show(self, *_) -> None:
-        pass
 
 
 def real(kept: dict) -> None:
@@ -147,7 +134,7 @@ def simulated(line: dict, times: dict) -> tuple[Same, list[list[dict]]]:
     written = Written()
     make = functools.partial(Same, starts=line["cluster"]["starts"])
     cluster, _ = simulate.simulate(simulate.options(**flags), make_cluster=make, report=written)
-    return cluster, [written.events[k] for k in sorted(written.events)]
+    return cluster, written.events()
 
 
 def table(kind: str) -> str:

@@ -4,7 +4,7 @@
                                                         simulated, in about an hour
     bash measure/start.sh scoreboard late [SCHEME...]   8 workers, one three times as slow:
                                                         simulated, in some minutes
-    bash measure/start.sh scoreboard run [SCHEME...]    real runs, 5 seeds: some hours
+    bash measure/start.sh scoreboard run [SCHEME...]    real runs, 5 seeds: six hours
     bash measure/start.sh scoreboard quick [SCHEME...]  two workers, a higher loss; keeps nothing
 
 The problem: an mlp with 128 hidden units, 6,538 parameters, learns MNIST-1D until its loss on the

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 import schemes
 import simulate
-from cluster import Cluster
 from conftest import ROOT, environment, eventually, seconds
+from toys import Unwatched, Written
 
 from common.page import write
 
@@ -28,26 +28,6 @@ needs_node = pytest.mark.skipif(NODE is None, reason="needs node, which runs the
 
 # They move a parameter as far if its gradient is 0, up to rounding, as if it is large.
 NOISY = ("Sign-SGD", "DiLoCo", "Async-DiLoCo")
-
-
-class Unwatched(Cluster):
-    """Nobody evaluates over the link."""
-
-    def confirm(self, k, told):
-        yield self.wait(told)
-
-
-class Written:
-    """Keeps the events of each worker, and the updates."""
-
-    def __init__(self):
-        self.lines = {}
-
-    def write(self, name: str, line: dict) -> None:
-        self.lines.setdefault(name, []).append(line)
-
-    def show(self, *_) -> None:
-        pass
 
 
 def in_python(options) -> dict:

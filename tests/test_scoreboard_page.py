@@ -9,8 +9,8 @@ import schemes
 import scoreboard
 import scoreboard_page as page
 import simulate
-from cluster import Cluster
 from scoreboard import ALONE, LINKS, WINDOW, WORKERS
+from toys import Unwatched
 
 
 @pytest.fixture
@@ -159,13 +159,6 @@ def test_a_claim_may_be_about_a_late_worker(monkeypatch):
 def test_a_claim_that_cannot_be_compared_is_refused(claim):
     with pytest.raises(ValueError):
         page.holds(claim)
-
-
-class Unwatched(Cluster):
-    """Nobody evaluates, so the link carries only what the scheme needs."""
-
-    def confirm(self, k, told):
-        yield self.wait(told)
 
 
 @pytest.mark.parametrize("mbit", LINKS)

@@ -1,5 +1,5 @@
 """Shows a run in the browser: `python -m common.commands.page RESULTS` writes RESULTS/run.html, one
-file that needs no server, and opens it. The run may be over, or still go on.
+file that needs no server, and opens it. The run may be over, or still train.
 """
 
 import argparse

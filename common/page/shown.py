@@ -1,4 +1,4 @@
-"""Opens the page of a run, which may still go on: `--open`."""
+"""Opens the page of a run, which may still train: `--open`."""
 
 import os
 import sys

@@ -14,7 +14,7 @@ STEPS = 4000  # of each worker, at most; the page says if there were more
 
 
 def write(folder: str | Path) -> Path:
-    """Writes `run.html` into the results folder of a run, which may still go on.
+    """Writes `run.html` into the results folder of a run, which may still train.
 
     Args:
         folder: with `launches.jsonl`, and what the tasks have written so far.
@@ -94,7 +94,7 @@ def _step(event: dict, start: float) -> list:
 def _about(summary: dict | None, cut: bool) -> str:
     some = f" The first {STEPS:,} steps of each worker are shown." if cut else ""
     if summary is None:
-        return f"The run goes on; this page shows it every five seconds.{some}"
+        return f"The run is not over yet; this page reloads every five seconds.{some}"
     said = f"{summary['global_step']:,} updates in {summary['seconds']:.1f} s"
     if summary.get("test_accuracy") is not None:
         said += f", test accuracy {summary['test_accuracy']:.1%}"
