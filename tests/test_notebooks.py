@@ -58,7 +58,7 @@ SHORTER = {
     "Distributed-Setup": {"steps": 60},
     "DOWNPOUR-Easy": {"workers": 3, "batch": 8, "rate_seeds": 1},
     "DOWNPOUR": {"steps": 150, "hidden": 500, "seeds": 1},
-    "Dynamic-SGD": {"steps": 45, "seeds": 1},
+    "Dynamic-SGD": {"steps": 90, "seeds": 1},
     "AEASGD": {"seeds": 1, "exchanges": 16},
     "AEAMSGD": {"exchanges": 16},
     "Local-SGD": {"rounds": 6, "seeds": 1},
