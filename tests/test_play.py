@@ -1,5 +1,6 @@
 """What moves while a reader watches: sliders in JupyterLab, and the progress of a run."""
 
+import asyncio
 import base64
 import io
 import re
@@ -111,7 +112,7 @@ def test_a_slider_changes_the_picture_in_jupyterlab(lab, name):
             tab.get_by_text("Run All Cells", exact=True).click()
             if eventually(begun.is_visible, 10):
                 break
-        picture = tab.locator(".jp-OutputArea img.widget-image")
+        picture = tab.locator(".jp-OutputArea .widget-html img")
         if not eventually(picture.is_visible, 60):
             pytest.fail(f"no picture; the page says:\n{tab.locator('body').inner_text()}")
         ended = f"[{len(cells)}]:"  # the last cell has ended, so the slider keeps the focus
@@ -124,6 +125,7 @@ def test_a_slider_changes_the_picture_in_jupyterlab(lab, name):
         slider.press("ArrowRight")
         assert eventually(lambda: picture.get_attribute("src") != before, 30)
         assert readout.inner_text() != value
+        assert f" {readout.inner_text()}" in picture.get_attribute("alt")
         picture.evaluate("image => image.decode()")
         # Sharp on a screen with twice the usual pixels.
         assert picture.evaluate("image => 2 * image.width === image.naturalWidth")
@@ -167,6 +169,40 @@ def test_frames_may_be_drawn_in_another_way(monkeypatch):
                    for data, about in shown)  # fmt: skip
     assert wide[0].width == 2 * wide[1] and usual[0].width == 2 * usual[1]
     assert usual[1] == round(2 * play.SIZE[0] * plt.rcParams["figure.dpi"] * 0.75) < wide[1]
+
+
+def test_only_the_last_of_many_moves_is_drawn(monkeypatch):
+    """Until then, the old picture says that it is old. The new one is described by its values."""
+    drawn, boxes = [], []
+    monkeypatch.setattr(play, "display", lambda *_, **__: None)
+    real = play.ipywidgets.VBox
+    monkeypatch.setattr(play.ipywidgets, "VBox",
+                        lambda each: boxes.append(each) or real(each))  # fmt: skip
+
+    def line(axes, link_mbit=1, steps=2):
+        drawn.append((link_mbit, steps))
+        axes.plot([0, link_mbit])
+        axes.set_title(f"{steps} <steps>")
+
+    play.play(line, "Lines.", units={"link_mbit": "Mbit/s"}, link_mbit=range(1, 20), steps=(2, 3))
+    ((link, steps, says, picture),) = boxes
+    assert link.options[3] == ("4 Mbit/s", 4) and steps.options == (("2", 2), ("3", 3))
+    assert 'alt="link mbit 1 Mbit/s, steps 2. 2 &lt;steps&gt;"' in picture.value
+    drawn.clear()
+
+    async def drag():
+        before = picture.value
+        for value in range(2, 9):
+            link.value = value
+        steps.value = 3
+        assert (picture.value, drawn) == (before, [])
+        assert "drawing ..." in says.value and play.OLD in picture._dom_classes
+        while play.OLD in picture._dom_classes:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(drag())
+    assert drawn == [(8, 3)] and "drawing" not in says.value
+    assert 'alt="link mbit 8 Mbit/s, steps 3. 3 &lt;steps&gt;"' in picture.value
 
 
 def test_bars_show_how_a_loss_falls():
