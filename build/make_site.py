@@ -6,6 +6,7 @@ the README, links that lead to pages, and outputs that a browser shows. `build/w
 settings, the front page and the style. Pagefind makes the index for the search.
 """
 
+import collections
 import functools
 import html
 import json
@@ -28,6 +29,7 @@ MOVING = "who-waits"  # where the page that simulates runs is on the site
 MENU = {"README.md": "How to begin", f"{TUTORIAL}/README.md": "Contents"}  # else: the page's title
 FENCE = re.compile(r"(```.*?```|`[^`\n]*`)", re.S)
 CASE = re.compile(r"\[([^\]]+)\]\([^)\s]*common/page/README\.md#([\w-]+)\)")
+PLAY = re.compile(rf"^To play with, in the browser: {CASE.pattern}\.$", re.M)
 LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
 
 
@@ -149,6 +151,8 @@ def played(match: re.Match, source: Path) -> str:
 
 def markdown(text: str, source: Path, sources: list[Path]) -> str:
     """A text's links, translated, outside of code."""
+    root = os.path.relpath(".", source.parent) + "/"
+    text = PLAY.sub(lambda match: f"{match[0]}\n\n{frame(root, cases()[match[2]])}", text)
     text = CASE.sub(lambda match: played(match, source), text)
     parts = FENCE.split(text)
     return "".join(part if k % 2 else LINK.sub(lambda m: link(source, m[1], sources), part)
@@ -200,11 +204,13 @@ def framed(png: str, about: dict) -> str:
     )
 
 
-def frame(root: str) -> str:
-    """The page that moves, in another page; `root`: the way to the site's first page."""
+def frame(root: str, settings: str = "") -> str:
+    """The page that moves, in another page; with the settings of a case, the plots too. `root`: the
+    way to the site's first page."""
+    what = f"plots{html.escape(settings)}" if settings else ""
     return (
-        f'<iframe class="moving" src="{root}{MOVING}/index.html?frame" title="Who waits? '
-        'A simulated run that you can change"></iframe>'
+        f'<iframe class="moving" loading="lazy" src="{root}{MOVING}/index.html?frame={what}" '
+        'title="Who waits? A simulated run that you can change"></iframe>'
     )
 
 
@@ -243,6 +249,18 @@ def stage(folder: Path) -> list[Path]:
     return sources
 
 
+def words(folder: Path) -> list[str]:
+    """The words of the staged pages, the most frequent first: for a search with a typo."""
+    found = collections.Counter()
+    for path in folder.rglob("*.md"):
+        found.update(re.findall(r"[a-z]{4,}", path.read_text(encoding="utf-8").lower()))
+    for path in folder.rglob("*.ipynb"):
+        for cell in nbformat.read(path, as_version=4).cells:
+            if cell.cell_type == "markdown":
+                found.update(re.findall(r"[a-z]{4,}", cell.source.lower()))
+    return [word for word, _ in found.most_common()]
+
+
 def moving(folder: Path) -> None:
     """Copies the page that simulates runs; its links lead to the site's pages."""
     shutil.copytree(
@@ -265,6 +283,7 @@ def main() -> None:
         command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-j", "auto",
                    "-c", WEB, "-b", "html", folder, target]  # fmt: skip
         subprocess.run(command, check=True)
+        (target / "words.json").write_text(json.dumps(words(Path(folder))))
     moving(target / MOVING)
     command = [sys.executable, "-m", "pagefind", "--site", str(target), "--silent"]
     subprocess.run(command, check=True)

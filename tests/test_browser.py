@@ -29,9 +29,9 @@ LOOK = """() => {
 }"""
 
 
-# What a reader types -> the page that is about it.
-FOUND = {"why NaN": "docs/QUESTIONS", "kill worker": "Basics-Tutorial/Recovery",
-         "straggler": "Synchronous-and-Asynchronous"}  # fmt: skip
+# What a reader types, also with a typing error -> the page that is about it.
+FOUND = {"why NaN": "Synchronous-and-Asynchronous", "kill worker": "Basics-Tutorial/Recovery",
+         "stragglre": "Synchronous-and-Asynchronous"}  # fmt: skip
 # Both colour schemes, both widths.
 LOOKS = [("light", 1280), ("dark", 390)]
 
@@ -58,9 +58,11 @@ def assert_a_reader_finds_a_word_and_moves_a_slider(address, tab) -> None:
         tab.keyboard.press("Control+k")
         tab.keyboard.type(words)
         tab.keyboard.press("Enter")
-        found = tab.locator(f"#found a[href*='{page}']").first
-        found.wait_for()
-    found.click()
+        found = tab.locator(".pagefind-ui__result-title a")
+        found.first.wait_for()
+        three = [each.get_attribute("href") for each in found.all()[:3]]
+        assert any(page in each for each in three), (words, three)
+    found.and_(tab.locator(f"[href*='{page}']")).click()
     tab.wait_for_url("**/Synchronous-and-Asynchronous.html*")
     figure = tab.locator("figure.frames").first
     slider, image = figure.get_by_role("slider"), figure.get_by_role("img")
@@ -77,6 +79,22 @@ def assert_a_reader_finds_a_word_and_moves_a_slider(address, tab) -> None:
     assert before[0] != after[0] and before[1] != after[1]
 
 
+def assert_a_section_has_the_page_that_moves(address, tab) -> None:
+    """With the settings of its case, as high as it needs, and in words."""
+    tab.goto(f"{address}/Synchronous-SGD/Synchronous-SGD.html")
+    frame = tab.locator("iframe.moving").first
+    frame.scroll_into_view_if_needed()
+    inside = frame.content_frame
+    inside.locator("#words", has_text="Worker 3 takes 4 times as long").wait_for()
+    tab.wait_for_function("document.querySelector('iframe.moving').style.height !== ''")
+    assert 500 < frame.bounding_box()["height"] < 1200
+    shown = inside.locator("#plots figure").evaluate_all(
+        "all => all.map(one => one.offsetHeight > 0)"
+    )
+    assert shown == [True, False, False, True]
+    assert "slow=1,1,1,4" in inside.locator("#whole a").get_attribute("href")
+
+
 def test_a_reader_sees_every_page_and_finds_a_word(site):
     """No page complains."""
     said = []
@@ -88,4 +106,5 @@ def test_a_reader_sees_every_page_and_finds_a_word(site):
         tab.on("pageerror", lambda error: said.append((tab.url, str(error))))
         assert_every_page_looks_well(site, address, tab)
         assert_a_reader_finds_a_word_and_moves_a_slider(address, tab)
+        assert_a_section_has_the_page_that_moves(address, tab)
     assert not said

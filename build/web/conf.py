@@ -10,6 +10,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
+import address  # noqa: E402
 import make_site  # noqa: E402
 
 project = html_title = "Distributed TensorFlow, by example"
@@ -30,7 +31,7 @@ myst_heading_anchors = 6
 html_theme = "sphinx_book_theme"
 html_math_renderer = "mathml"
 html_static_path, html_favicon = [str(HERE / "static")], str(HERE / "static" / "icon.svg")
-html_css_files, html_js_files = ["site.css"], [("frames.js", {"defer": "defer"})]
+html_css_files, html_js_files = ["site.css"], [("site.js", {"defer": "defer"})]
 templates_path = [str(HERE / "templates")]
 html_additional_pages = {"search": "search.html"}
 html_context = {"default_mode": "auto"}
@@ -50,7 +51,20 @@ if repository := os.environ.get("GITHUB_REPOSITORY"):
         "repository_url": f"https://github.com/{repository}", "repository_branch": "main",
         "use_repository_button": True, "use_edit_page_button": True, "use_source_button": True,
         "launch_buttons": {"colab_url": "https://colab.research.google.com",
-                           "binderhub_url": "https://mybinder.org"},
+                           "binderhub_url": "https://mybinder.org",
+                           "notebook_interface": "jupyterlab"},
     }  # fmt: skip
 ogp_image, ogp_image_alt = "_static/preview.png", "Two schemes with a slow worker, as lanes"
 ogp_description_length, ogp_social_cards = 130, {"enable": False}
+
+
+def only_where_it_runs(app, pagename, templatename, context, doctree) -> None:
+    """Colab opens one notebook on one machine, which must know where the rest is."""
+    together = Path(pagename).parent.name == "Multiple-Workers"
+    for group in context.get("header_buttons", []):
+        if group.get("label") == "launch-buttons" and (together or address.read() is None):
+            group["buttons"] = [each for each in group["buttons"] if each["text"] != "Colab"]
+
+
+def setup(app) -> None:
+    app.connect("html-page-context", only_where_it_runs, priority=900)  # after the theme

@@ -9,6 +9,7 @@ import { canDiffer, complete, fromAddress, has, inAddress, SETTINGS, toAddress }
 import { Simulation } from "./simulation.js";
 
 const FRAME = 11, SECONDS = 120; // milliseconds of simulating in a frame; until the run ends
+const FRAMED = new URLSearchParams(location.search).get("frame"); // in another page; "plots": with them
 const FIRST = 4; // seconds that the picture shows if nothing should move
 const $ = (id) => document.getElementById(id);
 const still = matchMedia("(prefers-reduced-motion: reduce)");
@@ -205,6 +206,7 @@ let built = "", controls = {};
 function show() {
   const flags = complete(set), [chosen = ""] = Object.keys(other ?? {});
   describeScheme(flags.scheme);
+  $("whole").firstChild.href = `index.html${address()}`;
   document.querySelectorAll("#schemes button").forEach((button) =>
     button.setAttribute("aria-pressed", String(button.dataset.scheme === flags.scheme)));
   $("spare").hidden = !set.deaths?.length;
@@ -229,7 +231,7 @@ function describeScheme(scheme) {
   place.innerHTML = "<strong></strong> <code></code> <span></span> <a></a>";
   const [name, code, from, link] = place.children;
   [name.textContent, code.textContent, from.textContent] = [scheme, formula, cite];
-  if (folder) Object.assign(link, { href: page(`${scheme}/README.md`), textContent: "Run it" });
+  if (folder) Object.assign(link, { href: page(`${scheme}/README.md`), textContent: "Run it", target: "_top" });
   else link.remove();
 }
 
@@ -386,7 +388,10 @@ function read() {
   show();
 }
 
-if (new URLSearchParams(location.search).has("frame")) document.body.className = "frame";
+if (FRAMED !== null) {
+  document.body.className = `frame ${FRAMED}`;
+  new ResizeObserver(() => parent.postMessage({ height: document.body.offsetHeight + 8 }, "*")).observe(document.body);
+}
 build();
 pause(!playing);
 read();

@@ -21,3 +21,9 @@ for (const figure of document.querySelectorAll("figure.frames")) {
     show();
   });
 }
+// The page that moves is as high as what it shows.
+window.addEventListener("message", ({ source, data }) => {
+  for (const frame of document.querySelectorAll("iframe.moving")) {
+    if (frame.contentWindow === source && data.height > 0) frame.style.height = `${data.height}px`;
+  }
+});
