@@ -29,8 +29,8 @@ EXAMPLES = sorted(
 # What tools, GitHub or the first look at a repository need at the root. A page belongs in docs/.
 AT_THE_ROOT = {".gitignore", ".pre-commit-config.yaml", "CITATION.cff", "LICENSE", "README.md",
                "Scoreboard.md", "pyproject.toml"}  # fmt: skip
-FOLDERS = {".ci", ".github", "Basics-Tutorial", "build", "common", "docs", "measure", "tests",
-           ELSEWHERE.name}  # fmt: skip
+FOLDERS = {".binder", ".ci", ".github", "Basics-Tutorial", "build", "common", "docs", "measure",
+           "tests", ELSEWHERE.name}  # fmt: skip
 
 READMES = [str(path.relative_to(ROOT)) for path in refresh.readmes()]
 GUIDE = ("README.md", "docs/OPERATIONS.md", "docs/QUESTIONS.md")  # commands here start in the root
