@@ -1,5 +1,6 @@
 """The page "Who waits?": its simulation does what the one in Python does."""
 
+import html
 import itertools
 import json
 import os
@@ -12,6 +13,8 @@ from pathlib import Path
 import browser
 import make_site
 import moving
+import nbformat
+import notebooks
 import numpy as np
 import pytest
 import schemes
@@ -20,6 +23,7 @@ from conftest import ROOT, environment, eventually, seconds
 from toys import Unwatched, Written
 
 from common.page import write
+from common.teach import recorded
 
 PAGE = ROOT / "common" / "page"
 NODE = shutil.which("node")
@@ -305,6 +309,31 @@ def test_a_run_that_goes_on_from_a_checkpoint_is_not_over(run):
     (run / "summary.json").write_text(json.dumps({"scheme": "HogWild", "flags": {"workers": 2}}))
     os.utime(run / "summary.json", (998, 998))
     assert '"running": true' in write.write(run).read_text()
+
+
+def test_a_run_that_was_killed_does_not_go_on(run):
+    found = write.read(run, stopped=True)
+    assert not found["running"] and found["about"] == "The run was stopped after update 7."
+
+
+def test_below_a_cell_it_stands_in_a_frame(run, monkeypatch):
+    """The output keeps what the site needs to show the same."""
+    shown = []
+    monkeypatch.setattr(
+        recorded, "display", lambda data, metadata, raw: shown.append((data, metadata))
+    )
+    recorded.recorded(run)
+    ((data, metadata),) = shown
+    assert (
+        metadata["run"] == write.read(run, stopped=True) and "after update 7" in data["text/plain"]
+    )
+    output = nbformat.v4.new_output("display_data", {**data}, metadata={**metadata})
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1", outputs=[output])])
+    kept = notebooks.cleaned(notebook).cells[0].outputs[0]
+    assert kept.metadata == metadata and set(kept.data) == {"text/plain"}
+    frame = write.framed(kept.metadata["run"])
+    text = html.unescape(re.search('srcdoc="(.*?)"', frame, re.S)[1])
+    assert text == write.page(kept.metadata["run"])
 
 
 def test_of_a_long_run_it_has_the_beginning(run, monkeypatch):

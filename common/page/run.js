@@ -76,4 +76,7 @@ if (RUN.running) { // the launcher writes this file again while the run goes on
   setTimeout(() => location.reload(), 5000);
 } else if (!matchMedia("(prefers-reduced-motion: reduce)").matches) pause(false);
 pause(!playing);
+if (self !== top) { // in another page, which makes room for it
+  new ResizeObserver(() => parent.postMessage({ height: document.body.offsetHeight + 8 }, "*")).observe(document.body);
+}
 requestAnimationFrame(frame);

@@ -1,5 +1,6 @@
 """Writes the page of a run: one file, which needs no server and no network."""
 
+import html
 import json
 import math
 import re
@@ -14,13 +15,19 @@ STEPS = 4000  # of each worker, at most; the page says if there were more
 
 
 def write(folder: str | Path) -> Path:
-    """Writes `run.html` into the results folder of a run, which may still train.
+    """Writes `run.html` into the results folder of a run, which may still train. Returns the file.
+    Raises what `read` does."""
+    file, text = Path(folder) / "run.html", page(read(folder))
+    results.write(file, lambda out: out.write(text.encode()))
+    return file
+
+
+def read(folder: str | Path, stopped: bool = False) -> dict:
+    """What the page needs of a run.
 
     Args:
-        folder: with `launches.jsonl`, and what the tasks have written so far.
-
-    Returns:
-        The file.
+        folder: its results: with `launches.jsonl`, and what the tasks have written so far.
+        stopped: whether it is over even if it has no summary, as it was interrupted or killed.
 
     Raises:
         FileNotFoundError: if this is no results folder.
@@ -34,16 +41,31 @@ def write(folder: str | Path) -> Path:
     summary = json.loads(file.read_text()) if over else None
     if not launches and not summary:
         raise FileNotFoundError(f"{folder}: no launches.jsonl, so this is no run's results folder")
-    run = recorded(folder, summary or launches[-1], over)
+    return recorded(folder, summary or launches[-1], over, stopped)
+
+
+def page(run: dict) -> str:
+    """The HTML, from what `read` has found."""
     text = (HERE / "run.html").read_text()
     parts = {"/* run */ null": json.dumps(run).replace("</", "<\\/"),
              "/* style.css */": (HERE / "style.css").read_text(),
              "/* modules */": "\n".join(map(_plain, MODULES))}  # fmt: skip
     for place, part in parts.items():
         text = text.replace(place, part)
-    file = folder / "run.html"
-    results.write(file, lambda out: out.write(text.encode()))
-    return file
+    return text
+
+
+def framed(run: dict) -> str:
+    """The page, in a frame.
+
+    Args:
+        run: what `read` has found.
+    """
+    return (
+        f'<iframe class="moving" style="width: 100%; height: 36rem; border: 0" '
+        f'title="{html.escape(run["title"])}: what happened, as lanes that move" '
+        f'srcdoc="{html.escape(page(run))}"></iframe>'
+    )
 
 
 def _plain(name: str) -> str:
@@ -52,13 +74,14 @@ def _plain(name: str) -> str:
     return re.sub(r"^export ", "", re.sub(r"^import .*\n", "", text, flags=re.M), flags=re.M)
 
 
-def recorded(folder: Path, about: dict, over: bool) -> dict:
+def recorded(folder: Path, about: dict, over: bool, stopped: bool) -> dict:
     """What the page needs of a run; times are seconds since the first step began.
 
     Args:
         folder: its results.
         about: its summary, if it is over; else its launch.
         over: whether it is.
+        stopped: whether it will go no further in any case.
     """
     flags = about["flags"]
     events = trace.read_events(folder, flags["workers"])
@@ -70,8 +93,8 @@ def recorded(folder: Path, about: dict, over: bool) -> dict:
     updates = [each for each in trace.read_updates(folder, events) if each["time"] <= end]
     return {
         "title": f"{about['scheme']}, {counted(flags['workers'], 'worker')}",
-        "about": _about(about if over else None, cut),
-        "running": not over,
+        "about": _about(about if over else None, updates if stopped else None, cut),
+        "running": not over and not stopped,
         "flags": {"window": flags.get("window", 1)},
         "steps": [[_step(each, start) for each in mine] for mine in kept],
         "updates": [[round(each["time"] - start, 4), each["number"], each["workers"]]
@@ -91,8 +114,11 @@ def _step(event: dict, start: float) -> list:
             event["local_step"]]  # fmt: skip
 
 
-def _about(summary: dict | None, cut: bool) -> str:
+def _about(summary: dict | None, made: list[dict] | None, cut: bool) -> str:
     some = f" The first {STEPS:,} steps of each worker are shown." if cut else ""
+    if summary is None and made is not None:
+        last = max((each["number"] for each in made), default=0)
+        return f"The run was stopped after update {last:,}.{some}"
     if summary is None:
         return f"The run is not over yet; this page reloads every five seconds.{some}"
     said = f"{summary['global_step']:,} updates in {summary['seconds']:.1f} s"

@@ -29,6 +29,7 @@ from common.teach.draw import (  # noqa: F401 (for the notebooks)
     timeline,
 )
 from common.teach.play import play  # noqa: F401
+from common.teach.recorded import recorded  # noqa: F401
 from common.teach.running import Run, changed, run  # noqa: F401
 from common.teach.scratch import ROOT, SCRATCH
 from common.told import by_hand
