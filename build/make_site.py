@@ -23,6 +23,9 @@ import nbformat
 import notebooks
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT))
+from common.page import write  # noqa: E402
+
 WEB = ROOT / "build" / "web"
 TUTORIAL = "Basics-Tutorial"
 MOVING = "who-waits"  # where the page that simulates runs is on the site
@@ -185,6 +188,8 @@ def notebook(source: Path, sources: list[Path]) -> nbformat.NotebookNode:
             about = output.get("metadata", {}).get("image/png", {})
             if "frames" in about:
                 output["data"] = {"text/html": framed(output["data"]["image/png"], about)}
+            if "run" in output.get("metadata", {}):
+                output["data"] = {"text/html": write.framed(output["metadata"].pop("run"))}
             if "text/markdown" in output.get("data", {}):
                 data = output["data"]
                 data["text/markdown"] = markdown(data["text/markdown"], source, sources)

@@ -54,7 +54,7 @@ def cleaned(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
             cell.outputs = joined(cell.outputs)
         for output in cell.get("outputs", []):
             about = output.get("metadata", {})
-            for name in set(about) - {"image/png"}:  # its description
+            for name in set(about) - {"image/png", "run"}:  # its description; what a page shows
                 del about[name]
             output.get("data", {}).pop(WIDGET, None)  # its kernel is gone; the frames stay
     return notebook
