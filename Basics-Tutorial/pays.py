@@ -15,7 +15,8 @@ These are upper bounds: nobody collides, nothing is sent but parameters, nobody 
 another task. Staleness, and what a larger T does to learning, are left out.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil
 
 
 @dataclass(frozen=True)
@@ -82,3 +83,83 @@ class Case:
         gain = self.rate / self.alone
         limit = "the ps's link" if self.workers > self.fed else "the workers themselves"
         return f"{gain:.2f} x one process; limit: {limit}; the ps feeds {self.fed:.1f} workers"
+
+
+@dataclass(frozen=True)
+class Model:
+    """What somebody wants to train, on one device of several."""
+
+    size: float  # bytes that travel each way
+    flops: float  # per example, forward and backward
+    batch: float  # examples in a mini-batch of one device
+    examples: str  # what they are
+
+
+# ResNet-50: 25.6 million parameters, 4.1 billion multiplications forward (He et al. 2016).
+# DLRM: 26 tables of together 188 million rows of 128 numbers, and 2.4 million other parameters
+# (Naumov et al. 2019, as in MLPerf); "its rows": only those of a mini-batch travel.
+MODELS = {
+    "ResNet-50": Model(4 * 25.6e6, 3 * 2 * 4.1e9, 256, "images"),
+    "GPT-2 small": Model(2 * 124e6, 6 * 124e6, 16_384, "tokens"),
+    "an 8B language model": Model(2 * 8.03e9, 6 * 8.03e9, 16_384, "tokens"),
+    "DLRM, whole tables": Model(4 * (188e6 * 128 + 2.4e6), 6 * 2.4e6, 8192, "examples"),
+    "DLRM, its rows": Model(4 * (8192 * 26 * 128 + 2.4e6), 6 * 2.4e6, 8192, "examples"),
+}
+# FLOP per second that training reaches on them, about 40% of what they are sold with.
+DEVICES = {"H100": 400e12, "A100": 125e12, "V100": 50e12}
+LONGEST = 2000  # local steps; those who train language models exchange every 30 to 500
+# Bit per second each way, and seconds for one message.
+LINKS = {
+    "1 Gbit/s": (1e9, 1e-4),
+    "10 Gbit/s": (10e9, 5e-5),
+    "100 Gbit/s": (100e9, 2e-5),
+    "400 Gbit/s": (400e9, 5e-6),
+    "NVLink": (3.6e12, 5e-6),
+}
+
+
+def case(model: str, device: str, link: str, workers: int, window: int = 1) -> Case:
+    """For these names. With one ps."""
+    own, (speed, latency) = MODELS[model], LINKS[link]
+    return Case(own.size / 4, own.flops, own.batch, DEVICES[device], speed, latency,
+                workers=workers, window=window)  # fmt: skip
+
+
+def enough(mine: Case, share: float = 0.9) -> int:
+    """The smallest window with which a ring keeps the devices busy for this share of the time."""
+    one = replace(mine, window=1)
+    sending = mine.workers / one.ring - one.computing
+    return max(1, ceil(sending * share / (1 - share) / one.computing))
+
+
+def answer(model: str, mine: Case) -> str:
+    """The calculation in words. `mine`: from `case`."""
+    gain, least = mine.ring / mine.alone, enough(mine)
+    much = "are slower than one" if gain < 1 else "beat one"
+    sending = mine.workers * mine.window / mine.ring - mine.computing
+    if mine.window >= least:
+        then = "The link takes less than a tenth of the time."
+    elif least > LONGEST:
+        then = "No usual number of local steps makes up for that: send less."
+    else:
+        more = replace(mine, window=least)
+        then = f"With an exchange every {least:,} steps: {shown(more.ring / more.alone)} times."
+    return (
+        f"{mine.workers} devices {much}: at most {shown(gain)} times as fast. Between two "
+        f"exchanges, each computes for {duration(mine.computing)} "
+        f"({mine.window * mine.batch:,.0f} {MODELS[model].examples}), and a ring sends for "
+        f"{duration(sending)}. {then} One parameter server feeds {shown(mine.fed)} of them."
+    )
+
+
+def shown(value: float) -> str:
+    """With two digits, or all before the point."""
+    if value < 0.01:
+        return "under 0.01"
+    if value >= 9.95:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 0.995 else f"{value:.2g}"
+
+
+def duration(seconds: float) -> str:
+    return f"{shown(seconds)} s" if seconds >= 0.995 else f"{shown(1e3 * seconds)} ms"

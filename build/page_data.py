@@ -1,12 +1,14 @@
-"""Writes what the page "Who waits?" needs from Python: the digits, and what the schemes say.
+"""Writes what the page "Who waits?" needs from Python: the digits, what the schemes say, and what
+people train.
 
-    python build/page_data.py           writes common/page/digits.js and formulas.js
+    python build/page_data.py           writes common/page/digits.js, formulas.js and presets.js
     python build/page_data.py --check   says which of them is old; then the exit code is 1
 
 The formulas are those of the docstrings in Many-Workers/schemes.py.
 """
 
 import argparse
+import dataclasses
 import inspect
 import json
 import re
@@ -15,8 +17,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "common" / "page"
-sys.path[:0] = [str(ROOT), str(ROOT / "Many-Workers")]
+sys.path[:0] = [str(ROOT), str(ROOT / "Many-Workers"), str(ROOT / "Basics-Tutorial")]
 
+import pays  # noqa: E402
 from schemes import SCHEMES  # noqa: E402
 
 from common import datasets  # noqa: E402
@@ -79,8 +82,22 @@ def shown(formula: str, scheme: type) -> str:
     return re.sub(r"\b[a-z]+(?=\b|_)", lambda word: GREEK.get(word[0], word[0]), formula)
 
 
+def presets() -> str:
+    """The models, devices and links of Basics-Tutorial/pays.py."""
+    models = {name: dataclasses.asdict(model) for name, model in pays.MODELS.items()}
+    kinds = {"MODELS": models, "DEVICES": pays.DEVICES, "LINKS": pays.LINKS,
+             "LONGEST": pays.LONGEST}  # fmt: skip
+    said = "// What Basics-Tutorial/pays.py calculates with. Made by build/page_data.py.\n"
+    return said + "".join(f"export const {kind} = {json.dumps(found, indent=1)};\n"
+                          for kind, found in kinds.items())  # fmt: skip
+
+
 def main() -> None:
-    files = {PAGE / "digits.js": digits(), PAGE / "formulas.js": formulas()}
+    files = {
+        PAGE / "digits.js": digits(),
+        PAGE / "formulas.js": formulas(),
+        PAGE / "presets.js": presets(),
+    }
     if sys.argv[1:] == ["--check"]:
         old = [path.name for path, text in files.items() if path.read_text() != text]
         sys.exit(f"old: {', '.join(old)}; run python build/page_data.py" if old else 0)

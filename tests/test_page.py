@@ -16,6 +16,7 @@ import moving
 import nbformat
 import notebooks
 import numpy as np
+import pays
 import pytest
 import schemes
 import simulate
@@ -122,7 +123,7 @@ def test_so_it_does_with_the_flags_of_a_scheme(flags):
 def evaluated(code: str):
     """What a function of the page's modules returns: `code` is its body."""
     names = {"settings.js": "canDiffer, complete, fromAddress, toAddress",
-             "simulation.js": "Simulation", "digits.js": "DIGITS"}  # fmt: skip
+             "simulation.js": "Simulation", "digits.js": "DIGITS", "pays.js": "answer"}  # fmt: skip
     lines = [
         f'import {{ {each} }} from "{(PAGE / name).as_uri()}";' for name, each in names.items()
     ]
@@ -163,6 +164,24 @@ def test_only_what_has_a_control_can_be_compared():
     names = ("scheme", "workers", "max_staleness", "slow", "deaths", "model", "toString")
     code = f'return {json.dumps(names)}.filter((name) => canDiffer("HogWild", name));'
     assert evaluated(code) == ["scheme", "workers"]
+
+
+@needs_node
+def test_what_pays_is_what_the_notebook_says():
+    """In the same words, for all models, devices and links."""
+    every = [
+        dict(zip(("model", "device", "link", "workers", "window"), each, strict=True))
+        for each in itertools.product(pays.MODELS, pays.DEVICES, pays.LINKS, (2, 8, 999), (1, 30))
+    ]
+    page = evaluated(f"return {json.dumps(every)}.map(answer);")
+    here = [pays.answer(each["model"], pays.case(**each)) for each in every]
+    number = re.compile(r"\d[\d,.]*\d|\d")
+    for ours, theirs in zip(page, here, strict=True):
+        assert number.sub("#", ours) == number.sub("#", theirs)
+        both = [[float(each.replace(",", "")) for each in number.findall(text)]
+                for text in (ours, theirs)]  # fmt: skip
+        np.testing.assert_allclose(*both, rtol=0.012)  # the last figure may be rounded otherwise
+    assert any("send less" in text for text in page) and any("are slower" in text for text in page)
 
 
 def died(scheme: str, deaths: str, code: str, workers: int = 4):

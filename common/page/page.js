@@ -3,6 +3,7 @@
 import { CASES } from "./cases.js";
 import { DIGITS } from "./digits.js";
 import { FORMULAS } from "./formulas.js";
+import { build as buildMine } from "./pays.js";
 import { Lanes } from "./lanes.js";
 import { ball, losses, staleness } from "./plots.js";
 import { canDiffer, complete, fromAddress, has, inAddress, SETTINGS, toAddress } from "./settings.js";
@@ -354,6 +355,7 @@ function build() {
     item.append(button, document.createElement("br"), `${text} `, more);
     $("cases").append(item);
   }
+  buildMine($("mine"));
   $("play").onclick = () => pause(playing);
   $("event").onclick = nextEvent;
   $("again").onclick = restart;
