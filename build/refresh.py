@@ -8,6 +8,7 @@ A generated part stands between `<!-- KIND: ARGUMENT -->` and `<!-- end -->`:
     lines: FILE FROM   quotes the paragraph of FILE that begins with FROM; with FROM ... TO, all
                        lines up to one that begins with TO
     file: FILE         quotes a whole file
+    overview: ROOT     pictures of who holds what and who sends what, with links
     table: FILE WORDS  the first table under the heading WORDS of a Markdown file
     seconds: EXAMPLE   how long the quoted run of an example took, from the command to the last line
     sweep: EXAMPLE     accuracy by learning rate and workers, as sweep.py measured it
@@ -37,6 +38,7 @@ import linked
 import navigation
 import nbformat
 import notebooks
+import overview
 import scoreboard_page
 import searches
 import several_machines
@@ -182,7 +184,8 @@ def output(command: str) -> str:
     return f"```console\n$ {command}\n{screen}\n```"
 
 
-FIXED = {"diff": diff, "lines": paragraph, "file": whole_file, "table": table}
+FIXED = {"diff": diff, "lines": paragraph, "file": whole_file, "table": table,
+         "overview": overview.table}  # fmt: skip
 MEASURING = {"output": output}
 QUOTED = {"seconds": seconds, "benchmark": benchmark, "sweep": sweep,
           "searches": searches.table, "linked": linked.table, "slow_link": slow_link.table,

@@ -16,6 +16,7 @@ import moving
 import nbformat
 import notebooks
 import numpy as np
+import overview
 import pays
 import pytest
 import schemes
@@ -222,8 +223,10 @@ def test_what_the_page_has_from_python_is_of_today():
     assert process.returncode == 0, process.stdout + process.stderr
 
 
-def test_the_picture_of_the_front_page_is_of_today():
+def test_the_pictures_of_the_front_page_are_of_today():
     assert moving.picture() == (ROOT / "docs/who-waits.svg").read_text()
+    drawn = {f"{name}.svg": overview.picture(name) for name in overview.PICTURES}
+    assert {path.name: path.read_text() for path in overview.FOLDER.iterdir()} == drawn
 
 
 def test_the_page_is_small():
