@@ -21,6 +21,7 @@ from pathlib import Path
 import navigation
 import nbformat
 import notebooks
+import overview
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
@@ -223,7 +224,7 @@ def front(sources: list[Path]) -> str:
     """The front page: the page that moves, the three ways through, the catalogue, and the menu."""
     lead = re.search(r"^Learn .+?\n\n", (ROOT / "README.md").read_text(), re.S | re.M)[0]
     parts = ["# Distributed TensorFlow, by example", lead.replace("`", ""),
-             frame(""),
+             frame(""), overview.table("."),
              "## Three ways through",
              section("Three ways through").partition("\n\n")[2]]  # fmt: skip
     for title, examples in catalogue().items():
