@@ -34,6 +34,8 @@ MENU = {"README.md": "How to begin", f"{TUTORIAL}/README.md": "Contents"}  # els
 FENCE = re.compile(r"(```.*?```|`[^`\n]*`)", re.S)
 CASE = re.compile(r"\[([^\]]+)\]\([^)\s]*common/page/README\.md#([\w-]+)\)")
 PLAY = re.compile(rf"^To play with, in the browser: {CASE.pattern}\.$", re.M)
+WORD = re.compile(r"[a-z][a-z0-9]+")
+SECTION = re.compile(r'<section( [^>]*)? id="([^"]+)">((?:\s*<span id="[^"]*"></span>)*\s*<h[1-6])')
 LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
 
 
@@ -259,12 +261,24 @@ def words(folder: Path) -> list[str]:
     """The words of the staged pages, the most frequent first: for a search with a typo."""
     found = collections.Counter()
     for path in folder.rglob("*.md"):
-        found.update(re.findall(r"[a-z]{4,}", path.read_text(encoding="utf-8").lower()))
+        found.update(re.findall(WORD, path.read_text(encoding="utf-8").lower()))
     for path in folder.rglob("*.ipynb"):
         for cell in nbformat.read(path, as_version=4).cells:
             if cell.cell_type == "markdown":
-                found.update(re.findall(r"[a-z]{4,}", cell.source.lower()))
+                found.update(re.findall(WORD, cell.source.lower()))
     return [word for word, _ in found.most_common()]
+
+
+def found_by_section(page: Path, is_notebook: bool) -> None:
+    """Changes a finished page so that the search leads to its sections: the address of one is that
+    of its heading. A notebook says that it is one, as its README has the same title."""
+    text = page.read_text(encoding="utf-8")
+    text = SECTION.sub(r'<section\1>\3 id="\2"', text)
+    if is_notebook:
+        title = re.search(r'<h1 id="[^"]*">(.*?)<a', text, re.S)[1]
+        text = text.replace('<h1 id="', f'<h1 data-pagefind-meta="title[content]" '
+                            f'content="{title} (notebook)" id="', 1)  # fmt: skip
+    page.write_text(text, encoding="utf-8")
 
 
 def moving(folder: Path) -> None:
@@ -290,8 +304,11 @@ def main() -> None:
                    "-c", WEB, "-b", "html", folder, target]  # fmt: skip
         subprocess.run(command, check=True)
         (target / "words.json").write_text(json.dumps(words(Path(folder))))
+    for source in sources:
+        found_by_section((target / source).with_suffix(".html"), source.suffix == ".ipynb")
     moving(target / MOVING)
-    command = [sys.executable, "-m", "pagefind", "--site", str(target), "--silent"]
+    command = [sys.executable, "-m", "pagefind", "--site", str(target), "--silent",
+               "--root-selector", "article", "--exclude-selectors", ".headerlink"]  # fmt: skip
     subprocess.run(command, check=True)
     for name in (
         ".doctrees",

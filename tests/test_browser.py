@@ -1,6 +1,8 @@
 """The HTML site in a real browser. One test, in a file far from `test_site.py`: a process that has
 another one would wait until the site is built."""
 
+import re
+
 import browser
 import pytest
 from machine import seconds
@@ -31,6 +33,7 @@ LOOK = """() => {
 
 # What a reader types, also with a typing error -> the page that is about it.
 FOUND = {"why NaN": "Synchronous-and-Asynchronous", "kill worker": "Basics-Tutorial/Recovery",
+         "SSP": "Stale-Synchronous-Parallel", "Hogwild!": "HogWild",
          "stragglre": "Synchronous-and-Asynchronous"}  # fmt: skip
 # Both colour schemes, both widths.
 LOOKS = [("light", 1280), ("dark", 390)]
@@ -58,11 +61,14 @@ def assert_a_reader_finds_a_word_and_moves_a_slider(address, tab) -> None:
         tab.keyboard.press("Control+k")
         tab.keyboard.type(words)
         tab.keyboard.press("Enter")
-        found = tab.locator(".pagefind-ui__result-title a")
+        found = tab.locator(".pagefind-ui__result-inner > .pagefind-ui__result-title a")
         found.first.wait_for()
         three = [each.get_attribute("href") for each in found.all()[:3]]
         assert any(page in each for each in three), (words, three)
-    found.and_(tab.locator(f"[href*='{page}']")).click()
+    nested = tab.locator(".pagefind-ui__result-nested a").first
+    assert "#" in nested.get_attribute("href")  # to a section
+    assert tab.inner_text("#corrected") == "Found: “straggler”."
+    found.and_(tab.locator(f"[href*='{page}']")).first.click()
     tab.wait_for_url("**/Synchronous-and-Asynchronous.html*")
     figure = tab.locator("figure.frames").first
     slider, image = figure.get_by_role("slider"), figure.get_by_role("img")
@@ -77,6 +83,30 @@ def assert_a_reader_finds_a_word_and_moves_a_slider(address, tab) -> None:
         figure.locator("output").inner_text(),
     )
     assert before[0] != after[0] and before[1] != after[1]
+
+
+def assert_a_word_that_no_page_has_finds_nothing(address, tab) -> None:
+    tab.goto(f"{address}/search.html?q=gossip")
+    tab.locator("#corrected", has_text="No page has “gossip”.").wait_for()
+    tab.locator(".pagefind-ui__message", has_text="No results").wait_for()
+
+
+def assert_it_can_be_dark_and_has_a_menu_on_a_phone(address, tab) -> None:
+    """The results of the search can be read, and the page that moves is dark, too."""
+    tab.emulate_media(color_scheme="light")
+    tab.goto(f"{address}/search.html?q=worker")
+    tab.evaluate("document.documentElement.dataset.theme = 'dark'")
+    result = tab.locator(".pagefind-ui__result-title a").first
+    colour = result.evaluate("each => getComputedStyle(each).color")
+    assert min(map(int, re.findall(r"\d+", colour)[:3])) > 150, colour
+    tab.goto(f"{address}/index.html")
+    inside = tab.locator("iframe.moving").content_frame
+    inside.locator("#lead", has_text="the others wait").wait_for()
+    tab.evaluate("document.documentElement.dataset.theme = 'dark'")
+    inside.locator("html[data-theme=dark]").wait_for()
+    tab.set_viewport_size({"width": 390, "height": 800})
+    tab.locator(".header-article__inner .primary-toggle").click()
+    tab.locator("dialog#pst-primary-sidebar-modal[open]").wait_for()
 
 
 def assert_a_section_has_the_page_that_moves(address, tab) -> None:
@@ -107,4 +137,6 @@ def test_a_reader_sees_every_page_and_finds_a_word(site):
         assert_every_page_looks_well(site, address, tab)
         assert_a_reader_finds_a_word_and_moves_a_slider(address, tab)
         assert_a_section_has_the_page_that_moves(address, tab)
+        assert_a_word_that_no_page_has_finds_nothing(address, tab)
+        assert_it_can_be_dark_and_has_a_menu_on_a_phone(address, tab)
     assert not said

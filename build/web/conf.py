@@ -37,7 +37,8 @@ html_additional_pages = {"search": "search.html"}
 html_context = {"default_mode": "auto"}
 html_copy_source = html_show_sourcelink = html_show_copyright = html_use_index = False
 html_theme_options = {"show_navbar_depth": 1, "show_toc_level": 2, "use_download_button": False,
-                      "use_fullscreen_button": False, "home_page_in_toc": False}  # fmt: skip
+                      "use_fullscreen_button": False, "home_page_in_toc": False,
+                      "navbar_persistent": []}  # fmt: skip
 copybutton_prompt_text, copybutton_only_copy_prompt_lines = "$ ", True
 redirects = {"about": "README.html"} | {  # from where these pages used to be
     str(path.with_name("index")): "README.html"

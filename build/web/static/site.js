@@ -21,9 +21,14 @@ for (const figure of document.querySelectorAll("figure.frames")) {
     show();
   });
 }
-// The page that moves is as high as what it shows.
+// The page that moves is as high as what it shows, and as light or dark as this one.
+const moving = document.querySelectorAll("iframe.moving");
+const tell = (frame) => frame.contentWindow.postMessage({ theme: document.documentElement.dataset.theme }, "*");
 window.addEventListener("message", ({ source, data }) => {
-  for (const frame of document.querySelectorAll("iframe.moving")) {
-    if (frame.contentWindow === source && data.height > 0) frame.style.height = `${data.height}px`;
+  for (const frame of moving) {
+    if (frame.contentWindow !== source || !(data.height > 0)) continue;
+    frame.style.height = `${data.height}px`;
+    tell(frame);
   }
 });
+new MutationObserver(() => moving.forEach(tell)).observe(document.documentElement, { attributeFilter: ["data-theme"] });
