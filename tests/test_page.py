@@ -278,6 +278,12 @@ def test_a_reader_drags_a_straggler_and_sends_the_address():
         assert again.evaluate("location.hash") == tab.evaluate("location.hash")
         tab.set_viewport_size({"width": 390, "height": 800})
         assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+        tab.locator("#pick").select_option("AGN")  # a phone has this in place of the menu
+        tab.wait_for_url("**scheme=AGN**")
+        again.goto(f"{address}/common/page/index.html#scheme=agn&workers=99")
+        again.reload()
+        assert again.inner_text("#copied").endswith("not understood: workers=99")
+        assert again.inner_text("#formula strong") == "AGN"
         for case in range(10):
             tab.locator("#cases button").nth(case).click()
         assert "deaths=ps" in tab.url

@@ -140,6 +140,7 @@ export class Lanes {
       free = at;
     }
     for (const { time: from, back, who } of run.falls) {
+      for (let k = 0; k < workers && who === "ps"; k++) bar(k, from, Math.min(back, time), colour.wait); // for it
       const k = who === "ps" ? workers : +who.slice(1);
       context.globalAlpha = 0.75;
       bar(k, from, Math.min(back, time), colour.dead);

@@ -18,14 +18,14 @@ const { root, pages } = document.documentElement.dataset; // of the collection; 
 const slug = (anchor) => anchor.toLowerCase().replace(/[^\w#-]/g, ""); // as on the site
 const page = (path) => root + (pages ? path.replace(/\.(md|ipynb)(?=#|$)/, ".html").replace(/#.*/, slug) : path);
 const TREE = { // what each scheme changes in the one above it
-  "Nobody waits": ["HogWild", "each gradient at once", [
+  "HogWild!, and what came of it": ["HogWild", "each gradient at once", [
     ["Staleness-Aware", "rate / staleness"], ["DC-ASGD", "corrects the delay"],
     ["Stale-Synchronous-Parallel", "but at most s steps ahead"],
     ["AGN", "mean of T local steps", [["Plain-DOWNPOUR", "their sum", [
       ["DOWNPOUR-Easy", "Adagrad on the ps", [["DOWNPOUR", "and in the workers"]]],
       ["Dynamic-SGD", "the sum / (staleness + 1)"]]]]],
     ["AEASGD", "each worker has its own w", [["AEAMSGD", "with momentum"]]]]],
-  "All wait for each other": ["Synchronous-SGD", "the mean of all gradients", [
+  "Synchronous SGD, and what came of it": ["Synchronous-SGD", "the mean of all gradients", [
     ["Synchronous-SGD-different-learning-rates", "a rate for each"], ["Sign-SGD", "one bit for each parameter"],
     ["SAGN", "means of T local steps"],
     ["Local-SGD", "T local steps, then the mean of w", [["DiLoCo", "AdamW inside, momentum outside", [
@@ -47,7 +47,8 @@ function both() {
 }
 
 function simulate() {
-  const all = both(), titles = other ? ["A", `B: ${describe(other)}`] : [""];
+  const all = both(), first = other?.scheme ? `A: ${all[0].scheme}` : "A";
+  const titles = other ? [first, `B: ${describe(other)}`] : [""];
   runs = all.map((flags) => new Simulation(flags, DIGITS));
   balls = all.map((flags) => new Simulation({ ...flags, model: "none" }));
   if (lanes.length !== all.length) {
@@ -149,7 +150,7 @@ function draw() {
   losses($("loss"), runs, "time");
   losses($("bytes"), runs, "bytes");
   staleness($("staleness"), runs);
-  ball($("ball"), balls[0], mean(runs[0]));
+  ball($("ball"), balls[0], mean(runs[0]), other ? "A: " : "");
   write($("clock"), `${time.toFixed(2)} s, ${runs[0].cluster.updates} updates`);
   if (said < 0 || Math.abs(time - said) > (playing ? 0.5 : 0)) words();
 }
@@ -180,23 +181,30 @@ function shares(run) {
       spent.link += Math.max(0, got - asked) + Math.max(0, told - Math.max(got, computed));
       spent.all += told - began;
     }
+    for (const { time: from, back, who } of run.falls) {
+      if (who !== "ps") continue;
+      spent.wait += Math.min(back, time) - from;
+      spent.all += Math.min(back, time) - from;
+    }
   });
   return ["wait", "link"].map((what) => Math.round((100 * spent[what]) / Math.max(1e-9, spent.all)));
 }
 
 function told(run) {
   const [wait, link] = shares(run), loss = run.losses.at(-1), { slow, workers } = run.flags;
-  const slowest = slow.indexOf(Math.max(1.0001, ...slow));
-  const found = [`${workers} workers have made ${run.cluster.updates} updates in ${time.toFixed(1)} s.`];
-  if (slowest >= 0) found.push(`Worker ${slowest} takes ${slow[slowest]} times as long.`);
+  const many = workers > 1 ? `${workers} workers have` : "One worker has", old = mean(run);
+  const found = [`${many} made ${run.cluster.updates} updates in ${time.toFixed(1)} s.`];
+  slow.forEach((factor, k) => factor > 1 && found.push(`Worker ${k} takes ${factor} times as long.`));
   found.push(`The workers wait for others ${wait}% of their time, and for the link ${link}%.`);
-  found.push(`An update is ${mean(run).toFixed(1)} updates old on average.`);
-  for (const fall of run.falls) {
-    if (fall.who !== "ps") found.push(`Worker ${fall.who.slice(1)} is ${fall.back < Infinity ? "back" : "dead"}.`);
-    else found.push(`The ps died after update ${fall.from} and went back to ${fall.to}.`);
+  found.push(`A gradient is ${old ? old.toFixed(1) : "0"} updates old on average.`);
+  for (const { who, back, from, to } of run.falls) {
+    const round = isSynchronous(run.flags.scheme) && !run.flags.backup_workers ? ", so the round cannot end" : "";
+    if (who !== "ps") found.push(`Worker ${who.slice(1)} is ${back < Infinity ? "back" : `dead${round}`}.`);
+    else if (back > time) found.push(`The ps is dead: all wait for it.`);
+    else found.push(`The ps died after update ${from} and went back to ${to}.`);
   }
   if (run.diverged) found.push("The loss is no number any more: the rate is too high.");
-  else if (loss) found.push(`The test loss is ${loss.loss.toPrecision(2)}.`);
+  else if (loss) found.push(`The test loss is ${loss.loss.toPrecision(2)}${loss.loss > 2.2 && loss.loss < 2.5 ? ", as if it guessed" : ""}.`);
   return found.join(" ");
 }
 
@@ -207,6 +215,7 @@ let built = "", controls = {};
 function show() {
   const flags = complete(set), [chosen = ""] = Object.keys(other ?? {});
   describeScheme(flags.scheme);
+  $("pick").value = flags.scheme;
   $("whole").firstChild.href = `index.html${address()}`;
   document.querySelectorAll("#schemes button").forEach((button) =>
     button.setAttribute("aria-pressed", String(button.dataset.scheme === flags.scheme)));
@@ -223,6 +232,10 @@ function show() {
   }
   for (const name of names) controls[name].update(flags[name]);
   if (chosen) controls[`other-${chosen}`].update(other[chosen]);
+}
+
+function isSynchronous(scheme) {
+  return Object.values(TREE)[1].flat(Infinity).includes(scheme) && scheme !== "Async-DiLoCo";
 }
 
 function describeScheme(scheme) {
@@ -334,7 +347,11 @@ function branch([scheme, text, children = []]) {
 }
 
 function build() {
-  const groups = document.createElement("div");
+  const groups = document.createElement("div"), hint = document.createElement("p");
+  hint.textContent = "Indented: what a scheme changes in the one above it.";
+  groups.append(hint);
+  for (const scheme of Object.keys(FORMULAS)) $("pick").add(new Option(scheme, scheme));
+  $("pick").onchange = () => choose($("pick").value);
   for (const [title, first] of Object.entries(TREE)) {
     const heading = document.createElement("h2"), list = document.createElement("ul");
     heading.textContent = title;
@@ -382,16 +399,24 @@ function build() {
 function read() {
   const [name = "", value = ""] = (new URLSearchParams(location.hash.slice(1)).get("other") ?? "").split(/:(.*)/);
   clearTimeout(saved);
-  set = fromAddress(location.hash);
+  const wrong = [];
+  set = fromAddress(location.hash, wrong);
   if (!location.hash) set = { scheme: "Synchronous-SGD", slow: [1, 1, 1, 3] };
   const found = fromAddress(`#${name}=${value}`);
   other = name in found && canDiffer(complete(set).scheme, name) ? { [name]: found[name] } : null;
   restart();
   show();
+  if (wrong.length) $("copied").textContent = `Left out, as it is not understood: ${wrong.join(", ")}`;
+  const about = location.hash ? CASES.find((each) => each.address === location.hash)?.text ?? ""
+    : "Synchronous SGD: worker 3 takes three times as long, and the others wait for it.";
+  $("lead").textContent = `${about} Drag on a worker's lane to make it slower or faster; ☠ kills it.`;
 }
 
 if (FRAMED !== null) {
   document.body.className = `frame ${FRAMED}`;
+  window.addEventListener("message", ({ data }) => { // the other page is light or dark
+    if (data.theme) document.documentElement.dataset.theme = data.theme;
+  });
   new ResizeObserver(() => parent.postMessage({ height: document.body.offsetHeight + 8 }, "*")).observe(document.body);
 }
 build();

@@ -16,14 +16,14 @@ export function losses(canvas, runs, what, until = 0) {
   const y = (loss) => (height - BOTTOM) * (1 - Math.log(loss / low) / Math.log(high / low)) * 0.95 + 6;
   axes(context, colour, width, height);
   context.textAlign = "right";
+  if (high > 4) mark(context, colour, String(+high.toPrecision(2)), LEFT - 4, y(high) + 4);
   for (const tick of [0.01, 0.1, 0.3, 1, 3, 10, 100, 1e4]) {
-    if (tick >= low * 0.99 && tick <= high * 1.01) mark(context, colour, String(tick), LEFT - 4, y(tick) + 4);
+    if (tick >= low * 0.99 && (tick <= high / 1.8 || high <= 4)) mark(context, colour, String(tick), LEFT - 4, y(tick) + 4);
   }
   context.textAlign = "center";
-  const last = nice(end / 1.02);
-  for (const value of [last / 2, last]) {
-    const at = Math.min(x(value), width - 20);
-    mark(context, colour, `${+value.toPrecision(2)}${what === "time" ? " s" : " MB"}`, at, height - 4);
+  const least = nice(end / 2.1), step = end / least > 3.5 ? 2 * least : least, unit = what === "time" ? " s" : " MB";
+  for (let value = step; value <= end; value += step) {
+    mark(context, colour, `${+value.toPrecision(3)}${unit}`, Math.min(x(value), width - 20), height - 4);
   }
   runs.forEach((run, k) => {
     context.strokeStyle = colour["ab"[k]];
@@ -62,7 +62,7 @@ export function staleness(canvas, runs) {
 }
 
 /** The ball at w on the parabola, and where it has been. */
-export function ball(canvas, run, stale) {
+export function ball(canvas, run, stale, name = "") {
   const { context, width, height } = pencil(canvas), colour = colours();
   const middle = width / 2, floor = height - BOTTOM - 6, scale = width * 0.35;
   const w = run.cluster.w[0], x = (value) => middle + value * scale;
@@ -84,7 +84,7 @@ export function ball(canvas, run, stale) {
   const gone = !(Math.abs(w) <= RIM), side = Math.sign(w || 1);
   disc(context, gone ? colour.dead : colour.ps, x(gone ? side * RIM : w), Math.max(9, y(gone ? RIM : w) - 7), 7);
   context.textAlign = "center";
-  let said = `${gone ? "explodes: " : ""}rate ${run.flags.learning_rate}`;
+  let said = `${name}${gone ? "explodes: " : ""}rate ${run.flags.learning_rate}`;
   if (LIMITED.includes(run.flags.scheme)) {
     said += `, limit about ${(2 * Math.sin(Math.PI / (2 * (2 * stale + 1)))).toFixed(2)}`;
   }
@@ -112,5 +112,5 @@ function disc(context, fill, x, y, radius) {
 /** A round number that is not larger. */
 function nice(value) {
   const power = 10 ** Math.floor(Math.log10(value)), first = value / power;
-  return +((first >= 5 ? 5 : first >= 2 ? 2 : 1) * power).toPrecision(3);
+  return +((first >= 5 ? 5 : first >= 2.5 ? 2.5 : first >= 2 ? 2 : 1) * power).toPrecision(3);
 }

@@ -76,7 +76,8 @@ if (RUN.running) { // the launcher writes this file again while the run goes on
   setTimeout(() => location.reload(), 5000);
 } else if (!matchMedia("(prefers-reduced-motion: reduce)").matches) pause(false);
 pause(!playing);
-if (self !== top) { // in another page, which makes room for it
+if (self !== top) { // in another page, which makes room for it, and says whether it is dark
+  window.addEventListener("message", ({ data }) => data.theme && (document.documentElement.dataset.theme = data.theme));
   new ResizeObserver(() => parent.postMessage({ height: document.body.offsetHeight + 8 }, "*")).observe(document.body);
 }
 requestAnimationFrame(frame);

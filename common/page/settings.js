@@ -1,12 +1,13 @@
 // What a reader can set: ranges, defaults, and the address that keeps it all.
 
 import { FORMULAS } from "./formulas.js";
+import { LONGEST } from "./lanes.js";
 import { SCHEMES } from "./schemes.js";
 
 export const MBIT = [null, 1000, 100, 10, 1];
 // A network of 25,000 parameters is on a link of 100 Mbit/s for 8.6 ms.
 const FIXED = { batch_size: 20, hidden: 16, compute: 0.1, spread: 0.1, latency: 0.0005, request: 0,
-  duplex: false, steps: Infinity, checkpoint_seconds: 2, parameters: 25_000 };
+  duplex: false, steps: Infinity, checkpoint_seconds: 1, parameters: 25_000 };
 const DEFAULT = { scheme: "HogWild", workers: 4, ps: 1, link_mbit: 100, model: "mlp", seed: 0,
   slow: [], deaths: [] };
 
@@ -15,7 +16,7 @@ export const RATES = Array.from({ length: 29 }, (_, k) => roundTo3(10 ** (-4 + k
 
 /** The page's settings: of a name with its number, text or list. */
 export const SETTINGS = {
-  scheme: { read: (text) => (Object.hasOwn(SCHEMES, text) ? text : undefined) },
+  scheme: { read: (text) => Object.keys(SCHEMES).find((name) => name.toLowerCase() === text.toLowerCase()) },
   workers: { label: "workers", min: 1, max: 8, read: whole(1, 8) },
   ps: { label: "parameter servers", min: 1, max: 4, read: whole(1, 4) },
   window: { label: "window T", min: 1, max: 50, read: whole(1, 50) },
@@ -26,7 +27,7 @@ export const SETTINGS = {
   model: { label: "it learns", options: { mlp: "digits, with an mlp", linear: "digits, linear" },
     read: (text) => oneOf(["mlp", "linear"], text) },
   seed: { label: "seed", min: 0, max: 9, read: whole(0, 9) },
-  slow: { read: list(positive), write: (slow) => slow.join(",") },
+  slow: { read: list((text) => (+text >= 1 && +text <= LONGEST ? +text : undefined)), write: (slow) => slow.join(",") },
   deaths: { read: list(death), write: (deaths) => deaths.map(({ at, who }) => `${who}@${at}`).join(",") },
 };
 
@@ -84,12 +85,14 @@ export function complete(set) {
   return flags;
 }
 
-/** The settings in an address such as `#scheme=AGN&workers=8`. What is wrong is left out. */
-export function fromAddress(hash) {
+/** The settings in an address such as `#scheme=AGN&workers=8`. What is wrong is left out, and goes into
+ * `wrong`. */
+export function fromAddress(hash, wrong = []) {
   const found = {};
   for (const [name, text] of new URLSearchParams(hash.replace(/^#/, ""))) {
     const value = Object.hasOwn(SETTINGS, name) ? SETTINGS[name].read(text) : undefined;
     if (value !== undefined) found[name] = value;
+    else if (name !== "other") wrong.push(`${name}=${text}`);
   }
   return found;
 }
