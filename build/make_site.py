@@ -6,8 +6,10 @@ the README, links that lead to pages, and outputs that a browser shows. `build/w
 settings, the front page and the style. Pagefind makes the index for the search.
 """
 
+import base64
 import collections
 import functools
+import hashlib
 import html
 import json
 import os
@@ -178,8 +180,9 @@ def page(source: Path, sources: list[Path]) -> str:
     return text
 
 
-def notebook(source: Path, sources: list[Path]) -> nbformat.NotebookNode:
-    """A notebook without its own links to the neighbours, which the site has, too."""
+def notebook(source: Path, sources: list[Path], pictures: Path) -> nbformat.NotebookNode:
+    """A notebook without its own links to the neighbours, which the site has, too. Its pictures are
+    written into the folder `pictures`."""
     found = nbformat.read(ROOT / source, as_version=4)
     found.cells = [cell for cell in found.cells if not navigation.is_navigation(cell)]
     for cell in found.cells:
@@ -191,6 +194,9 @@ def notebook(source: Path, sources: list[Path]) -> nbformat.NotebookNode:
             about = output.get("metadata", {}).get("image/png", {})
             if "frames" in about:
                 output["data"] = {"text/html": framed(output["data"]["image/png"], about)}
+            elif about:
+                png = base64.b64decode(output["data"]["image/png"])
+                output["data"] = {"text/html": pictured(png, about, source, pictures)}
             if "run" in output.get("metadata", {}):
                 output["data"] = {"text/html": write.framed(output["metadata"].pop("run"))}
             if "text/markdown" in output.get("data", {}):
@@ -199,6 +205,15 @@ def notebook(source: Path, sources: list[Path]) -> nbformat.NotebookNode:
     if below := children(source):
         found.cells.append(nbformat.v4.new_markdown_cell(tree(below, source.parent)))
     return found
+
+
+def pictured(png: bytes, about: dict, source: Path, pictures: Path) -> str:
+    """A picture with its description, which MyST-NB would leave out. On a phone, it scrolls."""
+    name = f"{hashlib.sha256(png).hexdigest()[:16]}.png"
+    (pictures / name).write_bytes(png)
+    there = os.path.relpath(Path(pictures.name, name), source.parent)
+    return (f'<div class="picture"><img src="{there}" width="{about["width"]}" '
+            f'alt="{html.escape(about["alt"])}"></div>')  # fmt: skip
 
 
 def framed(png: str, about: dict) -> str:
@@ -239,7 +254,8 @@ def front(sources: list[Path]) -> str:
 
 def stage(folder: Path) -> list[Path]:
     """Writes the sources for Sphinx. Returns them."""
-    sources = reading_order()
+    sources, pictures = reading_order(), folder / "_pictures"
+    pictures.mkdir()
     (folder / "index.md").write_text(front(sources), encoding="utf-8")
     for source in sources:
         there = folder / source
@@ -247,7 +263,7 @@ def stage(folder: Path) -> list[Path]:
         if source.suffix == ".md":
             text = page(source, sources)
         else:
-            text = json.dumps(notebook(source, sources))
+            text = json.dumps(notebook(source, sources, pictures))
         there.write_text(text, encoding="utf-8")
         for target in links((ROOT / source).read_text(encoding="utf-8")):
             file = Path(os.path.normpath(source.parent / target))
@@ -303,6 +319,7 @@ def main() -> None:
         command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-j", "auto",
                    "-c", WEB, "-b", "html", folder, target]  # fmt: skip
         subprocess.run(command, check=True)
+        shutil.copytree(Path(folder, "_pictures"), target / "_pictures")
         (target / "words.json").write_text(json.dumps(words(Path(folder))))
     for source in sources:
         found_by_section((target / source).with_suffix(".html"), source.suffix == ".ipynb")

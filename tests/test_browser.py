@@ -21,7 +21,7 @@ LOOK = """() => {
   const images = [...document.images];
   return {
     broken: images.filter((i) => !i.naturalWidth).map((i) => i.src.slice(0, 99)),
-    mute: images.filter((i) => /^$|^No description/.test(i.alt))
+    mute: images.filter((i) => !/ /.test(i.alt) || /\\.png|^No description/.test(i.alt))
       .map((i) => i.src.slice(0, 99)),
     too_wide: document.documentElement.scrollWidth - innerWidth,
     contrast: (a + 0.05) / (b + 0.05), background: luminance(style.backgroundColor),
