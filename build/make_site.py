@@ -198,7 +198,9 @@ def notebook(source: Path, sources: list[Path], pictures: Path) -> nbformat.Note
                 png = base64.b64decode(output["data"]["image/png"])
                 output["data"] = {"text/html": pictured(png, about, source, pictures)}
             if "run" in output.get("metadata", {}):
-                output["data"] = {"text/html": write.framed(output["metadata"].pop("run"))}
+                output["data"] = {
+                    "text/html": write.framed(json.loads(output["metadata"].pop("run")))
+                }
             if "text/markdown" in output.get("data", {}):
                 data = output["data"]
                 data["text/markdown"] = markdown(data["text/markdown"], source, sources)

@@ -352,16 +352,16 @@ def test_below_a_cell_it_stands_in_a_frame(run, monkeypatch):
     )
     recorded.recorded(run)
     ((data, metadata),) = shown
-    assert (
-        metadata["run"] == write.read(run, stopped=True) and "after update 7" in data["text/plain"]
-    )
+    assert json.loads(metadata["run"]) == write.read(run, stopped=True)
+    assert "after update 7" in data["text/plain"]
     output = nbformat.v4.new_output("display_data", {**data}, metadata={**metadata})
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1", outputs=[output])])
     kept = notebooks.cleaned(notebook).cells[0].outputs[0]
     assert kept.metadata == metadata and set(kept.data) == {"text/plain"}
-    frame = write.framed(kept.metadata["run"])
+    there = json.loads(kept.metadata["run"])
+    frame = write.framed(there)
     text = html.unescape(re.search('srcdoc="(.*?)"', frame, re.S)[1])
-    assert text == write.page(kept.metadata["run"])
+    assert text == write.page(there)
 
 
 def test_of_a_long_run_it_has_the_beginning(run, monkeypatch):

@@ -1,5 +1,6 @@
 """Shows a run as a page that moves, below a cell."""
 
+import json
 from pathlib import Path
 
 import ipywidgets
@@ -20,4 +21,5 @@ def recorded(folder: Path) -> None:
     run = write.read(folder, stopped=True)
     said = f"{run['title']}. {run['about']} In JupyterLab and on the site, a page that moves."
     live = ipywidgets.HTML(write.framed(run), layout={"width": "100%"})._repr_mimebundle_()
-    display(live | {"text/plain": said}, metadata={"run": run}, raw=True)
+    kept = json.dumps(run, separators=(",", ":"))  # one line of the notebook's file
+    display(live | {"text/plain": said}, metadata={"run": kept}, raw=True)
