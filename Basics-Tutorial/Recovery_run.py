@@ -1,6 +1,8 @@
 """For Recovery.ipynb: starts a run, kills its tasks, and reads what they wrote."""
 
+import asyncio
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -9,9 +11,13 @@ import tempfile
 import time
 from pathlib import Path
 
+import ipywidgets
+import numpy as np
 import psutil
+from IPython.display import display
 
 from common.launch import processes
+from common.pictures import palette
 from common.record import results, trace
 from common.teach.scratch import ROOT, SCRATCH
 
@@ -35,6 +41,15 @@ class Disturbed:
 
     def events(self, worker: int) -> list[dict]:
         return results.Tail(self.folder / f"events-worker-{worker}.jsonl").read()
+
+    def stretches(self, worker: int) -> list[tuple[float, float]]:
+        """When a worker trained, (start, length): a pause of 0.5 s ends a stretch."""
+        times = np.array([event["time"] for event in self.events(worker)])
+        cuts = [0, *np.flatnonzero(np.diff(times) > 0.5) + 1, len(times)]
+        return [(times[a], times[b - 1] - times[a]) for a, b in itertools.pairwise(cuts) if b > a]
+
+    def runs(self) -> bool:
+        return self._run.popen.poll() is None
 
     def tasks(self) -> dict[str, psutil.Process]:
         """The processes of the run's tasks, by name, from the process table."""
@@ -103,3 +118,56 @@ class Disturbed:
         finally:
             self._group.kill()
         return self.screen()
+
+
+SHOWN, WIDTH, LANE = 40.0, 640, 30  # seconds; pixels
+VICTIMS = "worker 0", "worker 1", "ps 0", "launcher"
+
+
+def buttons(run: Disturbed) -> None:
+    """Shows a button for each task, which kills it, above what the workers do. They go on as long
+    as the run does."""
+    picture = ipywidgets.HTML(lanes(run, time.time()))
+
+    def kill(button) -> None:
+        with contextlib.suppress(KeyError, psutil.Error):  # it is dead already
+            run.kill(button.description.removeprefix("kill "))
+
+    async def answer() -> None:
+        while run.runs():
+            await asyncio.sleep(0.3)
+            picture.value = lanes(run, time.time())
+
+    each = [ipywidgets.Button(description=f"kill {name}") for name in VICTIMS]
+    for button in each:
+        button.on_click(kill)
+    live = ipywidgets.VBox([ipywidgets.HBox(each), picture])._repr_mimebundle_()
+    said = "In JupyterLab: a button for each task, and below them what the workers do."
+    display(live | {"text/plain": said}, raw=True)
+    run.answering = asyncio.ensure_future(answer())  # kept, or it may be collected
+
+
+def lanes(run: Disturbed, now: float) -> str:
+    """An SVG of the last seconds: when each worker trained, and where a task died."""
+    start = now - SHOWN
+    place = lambda at: 90 + (WIDTH - 90) * max(0.0, at - start) / SHOWN  # noqa: E731
+    parts, newest = [], 0
+    for k in (0, 1):
+        with contextlib.suppress(FileNotFoundError):
+            newest = max([newest, *(event["global_step"] for event in run.events(k)[-1:])])
+            for began, length in run.stretches(k):
+                left, right = place(began), place(began + max(length, 0.1))
+                size = f'y="{k * LANE + 24}" width="{right - left:.1f}" height="{LANE - 8}"'
+                parts.append(f'<rect x="{left:.1f}" {size} fill="{palette.worker(k)}"/>')
+        parts.append(f'<text x="0" y="{k * LANE + 40}">worker {k}</text>')
+    for at, name in run.deaths:
+        if at > start:
+            x = place(at)
+            parts.append(f'<path d="M{x:.1f} 18 V{2 * LANE + 24}" stroke="{palette.INK}"/>')
+            parts.append(f'<text x="{x:.1f}" y="13" text-anchor="middle">{name} dies</text>')
+    said = f"update {newest}" if run.runs() else f"The run is over, at update {newest}"
+    return (
+        f'<svg width="{WIDTH}" height="{2 * LANE + 50}" role="img" aria-label="{said}" '
+        f'style="font: 13px sans-serif">{"".join(parts)}'
+        f'<text x="90" y="{2 * LANE + 44}">{said}</text></svg>'
+    )

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.request
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import nbformat
 import notebooks
 import numpy as np
 import pytest
+import Recovery_run
 from conftest import ROOT, environment, eventually
 from machine import seconds
 from PIL import Image
@@ -203,6 +205,33 @@ def test_only_the_last_of_many_moves_is_drawn(monkeypatch):
     asyncio.run(drag())
     assert drawn == [(8, 3)] and "drawing" not in says.value
     assert 'alt="link mbit 8 Mbit/s, steps 3. 3 &lt;steps&gt;"' in picture.value
+
+
+@pytest.mark.slow("starts a run, and kills its tasks")
+def test_a_button_kills_a_task_and_the_lanes_answer(monkeypatch):
+    boxes = []
+    monkeypatch.setattr(Recovery_run, "display", lambda *_, **__: None)
+    real = Recovery_run.ipywidgets.VBox
+    monkeypatch.setattr(Recovery_run.ipywidgets, "VBox",
+                        lambda each: boxes.append(each) or real(each))  # fmt: skip
+    run = Recovery_run.Disturbed("HogWild", "--delay", "0:0.02,1:0.02", "--steps", 10**6)
+
+    async def click() -> None:
+        Recovery_run.buttons(run)
+        ((row, picture),) = boxes
+        for name in ("worker 1", "worker 1"):  # a second click finds nobody, or the new one
+            next(each for each in row.children if each.description == f"kill {name}").click()
+        while "worker 1 dies" not in picture.value:
+            await asyncio.sleep(0.1)
+
+    try:
+        for k in (0, 1):
+            run.wait_for(k, 5, seconds(120))
+        asyncio.run(asyncio.wait_for(click(), seconds(60)))
+        run.wait_for(1, 5, seconds(120))  # it is back
+    finally:
+        run.end()
+    assert "The run is over, at update" in Recovery_run.lanes(run, time.time())
 
 
 def test_bars_show_how_a_loss_falls():
