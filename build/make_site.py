@@ -294,6 +294,7 @@ def found_by_section(page: Path, is_notebook: bool) -> None:
     text = SECTION.sub(r'<section\1>\3 id="\2"', text)
     if is_notebook:
         title = re.search(r'<h1 id="[^"]*">(.*?)<a', text, re.S)[1]
+        title = html.escape(html.unescape(re.sub(r"<[^>]+>", "", title)))
         text = text.replace('<h1 id="', f'<h1 data-pagefind-meta="title[content]" '
                             f'content="{title} (notebook)" id="', 1)  # fmt: skip
     page.write_text(text, encoding="utf-8")
