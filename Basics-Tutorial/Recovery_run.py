@@ -135,7 +135,7 @@ def buttons(run: Disturbed) -> None:
 
     async def answer() -> None:
         while run.runs():
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.3)  # only to look again
             picture.value = lanes(run, time.time())
 
     each = [ipywidgets.Button(description=f"kill {name}") for name in VICTIMS]
@@ -149,9 +149,11 @@ def buttons(run: Disturbed) -> None:
 
 def lanes(run: Disturbed, now: float) -> str:
     """An SVG of the last seconds: when each worker trained, and where a task died."""
-    start = now - SHOWN
-    place = lambda at: 90 + (WIDTH - 90) * max(0.0, at - start) / SHOWN  # noqa: E731
-    parts, newest = [], 0
+    start, parts, newest = now - SHOWN, [], 0
+
+    def place(at: float) -> float:
+        return 90 + (WIDTH - 90) * max(0.0, at - start) / SHOWN
+
     for k in (0, 1):
         with contextlib.suppress(FileNotFoundError):
             newest = max([newest, *(event["global_step"] for event in run.events(k)[-1:])])

@@ -148,7 +148,7 @@ def answer(model: str, mine: Case) -> str:
         f"{mine.workers} devices {much}: at most {shown(gain)} times as fast. Between two "
         f"exchanges, each computes for {duration(mine.computing)} "
         f"({mine.window * mine.batch:,.0f} {MODELS[model].examples}), and a ring sends for "
-        f"{duration(sending)}. {then} One parameter server feeds {shown(mine.fed)} of them."
+        f"{duration(sending)}. {then} One parameter server could feed {shown(mine.fed)}."
     )
 
 

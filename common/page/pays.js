@@ -29,7 +29,7 @@ export function answer(set) {
   }
   return `${set.workers} devices ${much}: at most ${shown(gain)} times as fast. Between two exchanges, each computes for `
     + `${duration(computing)} (${count(set.window * batch)} ${examples}), and a ring sends for ${duration(sending)}. ${then} `
-    + `One parameter server feeds ${shown(fed)} of them.`;
+    + `One parameter server could feed ${shown(fed)}.`;
 }
 
 function count(value) {

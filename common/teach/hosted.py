@@ -1,4 +1,4 @@
-"""Installs what a notebook needs on a host that has a Python of its own, like Colab.
+"""Installs what a notebook needs on a host that has its own Python, like Colab.
 
     python common/teach/hosted.py
 
