@@ -5,7 +5,8 @@
     bash measure/start.sh slow_link target              time to a fixed loss, also with a straggler:
                                                         its rates, three seeds: 1 hour
 
-Two workers; everything travels through one link. A scheme's rates are tuned on one seed, which the
+Two workers; everything travels through one link. The line to beat is one process, which needs no
+link: its mini-batches take as long as a worker's. A scheme's rates are tuned on one seed, which the
 comparison does not use, and for what is compared: the loss after two minutes, or the time to a
 loss. Every grid has the same step, a factor of 2, and grows until its best rate is inside. If
 workers wait for each other, the link changes only how long an update takes, not what it does. So
@@ -50,7 +51,11 @@ SCHEMES = {
                           "--outer_momentum", 0.5), 0.2),
     "DiLoCo": ("DiLoCo", (), 0.004),
     "Async-DiLoCo": ("Async-DiLoCo", (), 0.004),
+    "One process": ("Non-Distributed-Setup", ("--compute_ms", 30), 0.4),
+    "One process, AdamW": ("DiLoCo", ("--workers", 1, "--outer_rate", 1, "--outer_momentum", 0,
+                                      "--compute_ms", 30), 0.002),
 }  # fmt: skip
+ALONE = ("One process", "One process, AdamW")  # DiLoCo's one worker does what AdamW does
 TOGETHER = ("Synchronous-SGD", "Local-SGD", "Sign-SGD", "SlowMo", "DiLoCo")  # all wait for all
 LONGEST = 1200  # seconds, of a run to the target
 # Worker 1 sleeps in each mini-batch. One takes 0.03 s, and a step 1.5 s: a pull, 20 mini-batches, a
@@ -80,7 +85,8 @@ def run_of(scheme: str, *flags) -> Run:
 
 def race_of(scheme: str, *flags, seconds: float = SECONDS, goal: float = -math.inf) -> dict:
     """Trains over the link for so many seconds, or until the loss is at most `goal`."""
-    with run_of(scheme, *LINK, *flags) as made:
+    link = () if scheme in ALONE else LINK
+    with run_of(scheme, *link, *flags) as made:
         looked = time.time()
         while not made.over() and time.time() < made.began + seconds:
             time.sleep(0.5)  # only to look again
@@ -272,8 +278,9 @@ def race_table(kept: dict) -> str:
         _, updates, sent, _ = zip(*(made["curve"][-1] for made in runs))
         points = [reached(made, kept["bigram"]) for made in runs]
         soon = spread([seconds for seconds, *_ in points]) if all(points) else "not reached"
+        traffic = "" if scheme in ALONE else f"{statistics.median(sent):,.0f}"
         lines.append(f"| {scheme} | {runs[0]['flags']['learning_rate']:g} "
-                     f"| {statistics.median(updates):,.0f} | {statistics.median(sent):,.0f} "
+                     f"| {statistics.median(updates):,.0f} | {traffic} "
                      f"| {soon} | {spread(ends[scheme], '.2f')} |")  # fmt: skip
     return "\n".join(lines)
 

@@ -60,11 +60,13 @@ def test_the_race_is_run_as_tuned_with_every_seed():
         for seed, made in runs.items():
             flags = made["flags"]
             assert flags["learning_rate"] == slow_link.best_rate(KEPT["tuning"], name)
-            assert (flags["seed"], flags["link_mbit"], flags["model"]) == (int(seed), 10, "gpt")
+            link = None if name in slow_link.ALONE else 10
+            assert (flags["seed"], flags["link_mbit"], flags["model"]) == (int(seed), link, "gpt")
             assert not set(flags) & set(slow_link.PLACES)
             seconds, updates, sent, losses = np.array(made["curve"]).T
             assert seconds[-1] > 0.9 * slow_link.SECONDS and (np.diff(updates) >= 0).all()
-            assert sent[-1] * 8 / seconds[-1] < 1.05 * 10 and losses[0] > 6
+            assert losses[0] > 6
+            assert name in slow_link.ALONE or sent[-1] * 8 / seconds[-1] < 1.05 * 10
 
 
 def test_what_the_pages_say_about_the_race():
