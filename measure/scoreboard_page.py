@@ -6,7 +6,6 @@ bash measure/start.sh scoreboard_page    draws the pictures
 import functools
 import itertools
 import math
-import operator
 import re
 import statistics
 import sys
@@ -47,15 +46,10 @@ def runs() -> dict[tuple[str, int, int], list[dict]]:
     return dict(found)
 
 
-def by_seed(setting: tuple[str, int, int], what: int = 0) -> list[float]:
-    """The seconds (0), updates (1) or megabytes (2) until the target; infinite where it was not
-    reached."""
-    return [run["reached"][what] if run["reached"] else math.inf for run in runs()[setting]]
-
-
 def values(setting: tuple[str, int, int], what: int) -> list[float]:
-    """`by_seed`, sorted."""
-    return sorted(by_seed(setting, what))
+    """The seconds (0), updates (1) or megabytes (2) until the target, sorted; infinite where it was
+    not reached."""
+    return sorted(run["reached"][what] if run["reached"] else math.inf for run in runs()[setting])
 
 
 def middle(setting: tuple[str, int, int], what: int = 0) -> float:
@@ -322,12 +316,19 @@ def transfer_share(mbit: int) -> float:
 
 
 def choice(workers: int, mbit: int) -> list[str]:
-    """The best scheme at a setting, and those that were as fast or faster with one of the seeds;
-    none that is slower than one process. Empty if all are."""
-    first = by_seed((best(workers, mbit, scoreboard.FOLDERS), workers, mbit))
+    """The best scheme at a setting, and those that are `as_good`; none that is slower than one
+    process. Empty if all are."""
+    first = values((best(workers, mbit, scoreboard.FOLDERS), workers, mbit), 0)
     return [scheme for scheme in ordered(mbit, workers=workers)
-            if any(map(operator.le, by_seed((scheme, workers, mbit)), first))
+            if as_good(values((scheme, workers, mbit), 0), first)
             and middle((scheme, workers, mbit)) < alone()]  # fmt: skip
+
+
+def as_good(one: list[float], other: list[float]) -> bool:
+    """Whether the ranges of these sorted seconds meet: one seed's run of each is as fast as one of
+    the other. Not if the median run of one never reached the target."""
+    meet = one[0] <= other[-1] and other[0] <= one[-1]
+    return meet and math.isfinite(statistics.median(one) + statistics.median(other))
 
 
 def holds(claim: str) -> bool:
@@ -337,8 +338,8 @@ def holds(claim: str) -> bool:
         <!-- holds HogWild < Synchronous-SGD; one is late -->
 
     `<`: at each of these settings, the slowest run of each scheme on the left is faster than the
-    fastest run of each on the right. `~`: the medians of all are at most 20 % apart. If one is
-    late, the runs are simulated: `scoreboard.LATE`.
+    fastest run of each on the right. `~`: each on the left is `as_good` as each on the right. If
+    one is late, the runs are simulated: `scoreboard.LATE`.
 
     Raises:
         ValueError: if there is no such comparison, scheme or setting.
@@ -378,8 +379,7 @@ def holds_at(sides: list[list[list[float]]], is_faster: bool) -> bool:
     left, right = sides
     if is_faster:
         return max(found[-1] for found in left) < min(found[0] for found in right)
-    medians = [statistics.median(found) for found in left + right]
-    return max(medians) <= 1.2 * min(medians)
+    return all(itertools.starmap(as_good, itertools.product(left, right)))
 
 
 def numbers(text: str, unit: str, known: tuple[int, ...]) -> list[int]:
