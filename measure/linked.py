@@ -8,7 +8,9 @@ was measured: how long a mini-batch took (the median); when the workers began; h
 machine's cores need for a pull or a push, from a run of HogWild without computing; and the time of
 a message, from one with one worker (of the scoreboard's, which are made several at a time, for
 those). The rest is computed: speed and staleness. So are the updates that each run of the
-scoreboard needs. The results go to `linked.json`, which a README quotes.
+scoreboard needs. A worker writes down when it began its first step, which TensorFlow still had to
+prepare; and who pulls first matters. So these runs are simulated twice: the workers begin when they
+say, or all at once. The results go to `linked.json`, which a README quotes.
 """
 
 import functools
@@ -113,15 +115,25 @@ def latency(lines: list[dict], handled: float) -> float:
 
 def beside(line: dict, times: dict) -> dict:
     """Of a run and its simulation: examples per second, mean staleness, and the updates until the
-    target (None: never reached). At the top level, since other processes call it."""
+    target (None: never reached). `at_once`: these updates if all workers begin at once. At the top
+    level, since other processes call it."""
     cluster, events = simulated(line, times)
     speed, staleness = speed_and_staleness(events)
-    reached = scoreboard.results(cluster.points)["reached"]
-    made = [each and round(each[1]) for each in (line["reached"], reached)]
+    at_once = line["cluster"] | {"starts": [0.0] * line["workers"]}
+    other, _ = simulated(line | {"cluster": at_once}, times)
     return {name: line[name] for name in ("scheme", "mbit", "late", "seed")} | {
-        "real": [*line["cluster"]["real"], made[0]],
-        "simulated": [round(speed, 1), round(staleness, 3), made[1]],
+        "real": [*line["cluster"]["real"], updates_of(line["reached"])],
+        "simulated": [round(speed, 1), round(staleness, 3), needed(cluster)],
+        "at_once": needed(other),
     }
+
+
+def needed(cluster: Same) -> int | None:
+    return updates_of(scoreboard.results(cluster.points)["reached"])
+
+
+def updates_of(reached: list[float] | None) -> int | None:
+    return None if reached is None else round(reached[1])
 
 
 def simulated(line: dict, times: dict) -> tuple[Same, list[list[dict]]]:
@@ -142,32 +154,39 @@ def table(kind: str) -> str:
     found = defaultdict(dict)
     for row in read(FOUND)[kind]["rows"]:
         name = row["scheme"] + ", one late" * row["late"]
-        found[name].setdefault(row["mbit"], []).append((row["real"], row["simulated"]))
-    what = {"speed": (off, stale), "updates": (needed,)}[kind]
+        found[name].setdefault(row["mbit"], []).append(row)
+    what = {"speed": (off, stale), "updates": (both_ranges,)}[kind]
     columns = ["Mbit/s", *[f"{mbit:,}" for mbit in LINKS] * len(what)]
     rows = [[name, *(show(some[mbit]) for show in what for mbit in LINKS)]
             for name, some in sorted(found.items())]  # fmt: skip
     return "\n".join(f"| {' | '.join(row)} |" for row in [columns, ["---"] * len(columns), *rows])
 
 
-def off(pairs: list[tuple]) -> str:
+def off(rows: list[dict]) -> str:
     """The simulated speed, as the difference from the real one."""
-    (((real, *_), (guess, *_)),) = pairs
-    return f"{guess / real - 1:+.0%}"
+    (row,) = rows
+    return f"{row['simulated'][0] / row['real'][0] - 1:+.0%}"
 
 
-def stale(pairs: list[tuple]) -> str:
+def stale(rows: list[dict]) -> str:
     """The real and the simulated staleness."""
-    (((_, real, _), (_, guess, _)),) = pairs
+    (row,) = rows
+    real, guess = row["real"][1], row["simulated"][1]
     return f"{real:.2f} / {guess:.2f}" if real or guess else "0"
 
 
-def needed(pairs: list[tuple]) -> str:
-    """The range of the updates, real and simulated."""
-    sides = [sorted(run[2] or math.inf for run in side) for side in zip(*pairs)]
-    ends = [dict.fromkeys([side[0], side[-1]]) for side in sides]
-    shown = [["never" if math.isinf(n) else f"{n:,}" for n in both] for both in ends]
-    return " / ".join(" to ".join(both) for both in shown)
+def ranges(rows: list[dict]) -> list[list[float]]:
+    """The least and the most updates, real and simulated; infinite if the target never came."""
+    real = [row["real"][2] for row in rows]
+    guesses = [guess for row in rows for guess in (row["simulated"][2], row["at_once"])]
+    sides = [[math.inf if n is None else n for n in side] for side in (real, guesses)]
+    return [[min(side), max(side)] for side in sides]
+
+
+def both_ranges(rows: list[dict]) -> str:
+    shown = [["never" if math.isinf(n) else f"{n:,}" for n in dict.fromkeys(side)]
+             for side in ranges(rows)]  # fmt: skip
+    return " / ".join(" to ".join(side) for side in shown)
 
 
 def main() -> None:

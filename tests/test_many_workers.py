@@ -3,6 +3,7 @@
 `test_replay.py` compares it with real runs of every scheme.
 """
 
+import collections
 import itertools
 import json
 import math
@@ -21,6 +22,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import panels
 import pytest
+import scoreboard
 import simpy
 import simulate
 from cluster import Link, transfer_seconds
@@ -277,6 +279,18 @@ def test_real_runs_over_slow_links_are_as_simulated():
         paused = (row["scheme"], row["mbit"], row["late"]) == PAUSED
         assert guess == pytest.approx(speed, rel=0.1 if paused else 0.05), row
         assert guessed == pytest.approx(stale, rel=0.1, abs=2 if paused else 0.6), row
+
+
+def test_real_and_simulated_runs_need_as_many_updates():
+    """The scoreboard's runs with eight workers: the ranges of the seeds meet, within 3 %."""
+    found = collections.defaultdict(list)
+    for row in json.loads((ROOT / "measure" / "linked.json").read_text())["updates"]["rows"]:
+        found[row["scheme"], row["mbit"]].append(row)
+    assert {len(rows) for rows in found.values()} == {len(scoreboard.SEEDS)}
+    assert {mbit for _, mbit in found} == set(linked.LINKS) and len(found) > 40
+    for setting, rows in found.items():
+        (least, most), (fewest, highest) = linked.ranges(rows)
+        assert least <= 1.03 * highest and fewest <= 1.03 * most, setting
 
 
 # The command.
