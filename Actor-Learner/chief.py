@@ -114,7 +114,7 @@ left = {f"worker {k}": gates.Gate(f"left-{k}", task.device) for k in range(flags
 # Checkpoints, a hook, saves one every second; TensorFlow's own hook for that would also write to
 # TensorBoard. When the gate opens, the actors may pull.
 events = [Events(flags, k, every=1) for k in range(flags.workers)]
-tensorboard = tf.summary.FileWriter(f"{flags.results}/tensorboard/chief-0")
+tensorboard = tf.summary.FileWriter(f"{flags.results}/chief-0")
 saver = checkpoints.saver(flags.checkpoint_dir)
 with tf.train.MonitoredTrainingSession(
     server.target, checkpoint_dir=flags.checkpoint_dir, save_checkpoint_secs=None,

@@ -73,7 +73,7 @@ def write(task, settings: list, names: list[str], found: list) -> None:
     results.write(Path(where, "trials.jsonl"), lambda file: file.write(text))
     results.write(Path(where, "members.npz"), lambda file: np.savez(file, **members))
     events.finish(
-        where, dict(zip(names, found[best].arrays)), sum(result.updates for result in found),
+        task.flags, dict(zip(names, found[best].arrays)), sum(result.updates for result in found),
         test_accuracy=tested[best][0], test_loss=tested[best][1], best_trial=best,
         members_mean_accuracy=mean, ensemble_accuracy=accuracy, ensemble_loss=loss,
     )  # fmt: skip

@@ -129,7 +129,7 @@ class Record:
         self._schedule.note(found["global_step"], time.time() - began)
         if target and found["test_accuracy"] >= target:
             found = self._measure()  # on the whole set, to be sure
-        events.note_evaluation(self._task.flags.results, found)
+        events.note_evaluation(self._task.flags, found)
         return bool(target) and found["test_accuracy"] >= target and found["global_step"] > 0
 
     def finish(self) -> None:
@@ -139,7 +139,7 @@ class Record:
             faults.diverged(self._task, "the loss on the test set")
         self._save()
         arrays = {param.name.partition(":")[0]: param.numpy() for param in self._params}
-        events.finish(flags.results, arrays, **found)
+        events.finish(flags, arrays, **found)
         print(f"test accuracy {found['test_accuracy']:.2%} after {found['global_step']} updates; "
               f"results in {flags.results}", flush=True)  # fmt: skip
 

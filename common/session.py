@@ -205,5 +205,5 @@ def _summaries(task) -> list[tf.train.SessionRunHook]:
     own = tf.summary.merge_all()
     if own is None:
         return []
-    path = f"{task.flags.results}/tensorboard/worker-{task.index}"
+    path = f"{task.flags.results}/worker-{task.index}"
     return [tf.train.SummarySaverHook(save_secs=1, output_dir=path, summary_op=own)]

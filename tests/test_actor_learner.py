@@ -151,7 +151,7 @@ def test_updates_match_numpy_and_results_match_the_contract(run, tmp_path):
         (4, 32), (32,), (32, 2), (2,), (4, 32), (32,), (32, 1), (1,)]  # fmt: skip
     assert (finished.results / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert list((finished.results / "checkpoints").glob("model.ckpt-60.index"))
-    assert list((finished.results / "tensorboard").rglob("events.out.tfevents.*"))
+    assert list(finished.results.rglob("events.out.tfevents.*"))
     assert re.search(r"^\[worker 0\] step \d+ .* staleness \d+  return \d+$", finished.output, re.M)
     assert f"(return {again:.1f}); results in " in finished.output.splitlines()[-1]
 

@@ -705,7 +705,7 @@ def keeps_the_contract(finished) -> None:
         assert f"[worker {k}] overall" in finished.output
         assert steps_shown(finished, k)[-1] == finished.events(k)[-1]["global_step"]
     tags = set()
-    for path in (finished.results / "tensorboard").glob("*/events*"):
+    for path in finished.results.glob("*/events*"):
         for event in tf.train.summary_iterator(str(path)):
             tags |= {value.tag for value in event.summary.value}
     assert any(tag.startswith("distorted") for tag in tags) and "learning_rate" in tags

@@ -118,9 +118,9 @@ def test_what_two_runs_and_a_task_by_hand_write(run, default_run, alone):
         for key in ("staleness", "versions"):
             (row,) = [row for row in whole if row[0] == f"`{key}`"]
             assert set(finished.summary[key]) == names([row], 1)
-        scalars, _ = shown(where / "tensorboard" / "worker-0")
+        scalars, _ = shown(where / "worker-0")
         assert set(scalars) == names(tables("TensorBoard")[0])
-        scalars, _ = shown(where / "tensorboard" / "test")
+        scalars, _ = shown(where / "test")
         assert set(scalars) == {"test_accuracy", "test_loss"}
     assert keys(rounds.results / "updates.jsonl") == names(tables("`updates.jsonl`")[0])
     tasks = {key for f in (hogwild, rounds) for task in f.summary["tasks"] for key in task}

@@ -71,7 +71,7 @@ def test_defaults_learn_the_digits_and_keep_the_contract(default_run, example):
     for task in summary["tasks"]:
         assert (finished.results / "logs" / f"{task['job']}-{task['index']}.log").is_file()
     assert list((finished.results / "checkpoints").glob("model.ckpt-2000.index"))
-    assert list((finished.results / "tensorboard").rglob("events.out.tfevents.*"))
+    assert list(finished.results.rglob("events.out.tfevents.*"))
     assert not list(finished.results.rglob(".*"))  # nothing half-written
 
     lines = finished.output.rstrip().splitlines()

@@ -165,7 +165,7 @@ def test_three_hosts(start, cluster, tmp_path):
     assert (where / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert (where / "checkpoints" / "model.ckpt-500.index").exists()
     for board in ("worker-0", "worker-1", "test"):
-        assert list((where / "tensorboard" / board).glob("*.tfevents.*"))
+        assert list((where / board).glob("*.tfevents.*"))
     logs = {task: (where / "logs" / f"{task.replace(' ', '-')}.log").read_text() for task in TASKS}
     assert logs["ps 0"].count(f"ps 0 serves at {cluster.addresses['a']}:") == 2
     assert "test accuracy" in logs["worker 0"]

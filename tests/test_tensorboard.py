@@ -7,12 +7,13 @@ from argparse import Namespace
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
+from tensorboard.plugins.hparams import metadata as hparams
 
 from common.record import trace
 from common.training import evaluation
 from common.training.board import Board
 
-TAGS = ("loss", "staleness", "examples_per_second", "time/computing", "time/communicating",
+TAGS = ("loss", "staleness", "speed/examples_per_second", "time/computing", "time/communicating",
         "time/waiting")  # fmt: skip
 
 
@@ -24,8 +25,22 @@ def shown(folder) -> tuple[dict, list]:
             if event.graph_def:
                 graphs.append(tf.GraphDef.FromString(event.graph_def))
             for value in event.summary.value:
-                scalars[value.tag].append((event.step, value.simple_value))
+                if value.metadata.plugin_data.plugin_name != "hparams":
+                    scalars[value.tag].append((event.step, value.simple_value))
     return scalars, graphs
+
+
+def compared(folder) -> list[dict]:
+    """What the table HPARAMS says about the TensorBoard run in `folder`, each time it was said."""
+    found = []
+    for path in folder.glob("events.out.tfevents.*"):
+        for event in tf.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                if value.tag == hparams.SESSION_START_INFO_TAG:
+                    content = value.metadata.plugin_data.content
+                    found.append(hparams.parse_session_start_info_plugin_data(content).hparams)
+    return [{name: getattr(value, value.WhichOneof("kind")) for name, value in each.items()}
+            for each in found]  # fmt: skip
 
 
 def expected(events: list[dict], batch: int) -> dict[str, float]:
@@ -38,7 +53,7 @@ def expected(events: list[dict], batch: int) -> dict[str, float]:
     return {
         "loss": np.mean([event["loss"] for event in events]),
         "staleness": np.mean([event["staleness"] for event in events]),
-        "examples_per_second": examples / seconds,
+        "speed/examples_per_second": examples / seconds,
         "time/computing": computing,
         "time/communicating": communicating,
         "time/waiting": max(0.0, 1 - computing - communicating),
@@ -47,7 +62,7 @@ def expected(events: list[dict], batch: int) -> dict[str, float]:
 
 def assert_points_are_means(finished, k: int, batch: int) -> list:
     """The points of worker k cover all its events; returns the graphs."""
-    scalars, graphs = shown(finished.results / "tensorboard" / f"worker-{k}")
+    scalars, graphs = shown(finished.results / f"worker-{k}")
     assert set(scalars) == set(TAGS)
     at = [step for step, _ in scalars["loss"]]
     assert at == sorted(set(at))
@@ -66,10 +81,15 @@ def assert_points_are_means(finished, k: int, batch: int) -> list:
 def assert_runs(finished, names: set[str]) -> None:
     """TensorBoard shows these runs and no others, and each has scalars. It searches the whole
     results folder, so a file of events beside the checkpoints would be a run, too."""
-    board = finished.results / "tensorboard"
     everywhere = {path.parent for path in finished.results.rglob("events.out.tfevents.*")}
-    assert everywhere == set(board.iterdir()) == {board / name for name in names}
+    assert everywhere == {finished.results / name for name in names}
     assert all(shown(path)[0] for path in everywhere)
+    (flags,) = compared(finished.results / "test")
+    expected = {name: value for name, value in finished.summary["flags"].items()
+                if isinstance(value, bool | int | float | str)}  # fmt: skip
+    assert flags == {name: expected[name] for name in flags}
+    assert {"learning_rate", "workers", "batch_size", "seed"} <= set(flags)
+    assert not {"results", "checkpoint_dir", "timeout", "network"} & set(flags)
 
 
 SLOW = pytest.mark.slow("another scheme")
@@ -82,9 +102,7 @@ SLOW = pytest.mark.slow("another scheme")
 def test_a_default_run(default_run, example, examples, tested):
     finished = default_run(example)
     assert_runs(finished, {"worker-0", "worker-1", "test"})
-    board = finished.results / "tensorboard"
-
-    measured, _ = shown(board / "test")
+    measured, _ = shown(finished.results / "test")
     evaluations = trace.read_evaluations(finished.results)
     assert set(measured) == {"test_accuracy", "test_loss"}
     # HogWild has about 50; AGN, whose run takes a second, about 25: where evaluations are dear
@@ -98,7 +116,7 @@ def test_a_default_run(default_run, example, examples, tested):
 
     for k in (0, 1):
         (graph,) = assert_points_are_means(finished, k, examples)
-        assert len(shown(board / f"worker-{k}")[0]["loss"]) >= 50
+        assert len(shown(finished.results / f"worker-{k}")[0]["loss"]) >= 50
         boxes = collections.Counter(node.name.partition("/")[0] for node in graph.node)
         assert {"data", "pull", "push", "GradientDescent", "events"} <= set(boxes)
         assert {"gradient", "while"} & set(boxes)  # a window's gradients are in its loop
@@ -116,9 +134,9 @@ def test_a_default_run_with_its_own_loop(default_run, example):
     points = 0
     for k in (0, 1):
         assert not assert_points_are_means(finished, k, 32)  # no graph
-        points += len(shown(finished.results / "tensorboard" / f"worker-{k}")[0]["loss"])
+        points += len(shown(finished.results / f"worker-{k}")[0]["loss"])
     assert points >= 50
-    measured, _ = shown(finished.results / "tensorboard" / "test")
+    measured, _ = shown(finished.results / "test")
     evaluations = trace.read_evaluations(finished.results)
     assert [step for step, _ in measured["test_accuracy"]] == [
         found["global_step"] for found in evaluations
@@ -165,6 +183,6 @@ def test_a_long_run_has_a_point_every_second(tmp_path):
     event = {"loss": 1.0, "staleness": 0, "pull": 0.0, "compute": 0.25, "push": 0.0, "examples": 32}
     times = [100.25 + 0.25 * i for i in range(20)]  # five seconds
     board.note([event | {"time": t, "global_step": i + 1} for i, t in enumerate(times)], True)
-    scalars, _ = shown(tmp_path / "tensorboard" / "worker-0")
+    scalars, _ = shown(tmp_path / "worker-0")
     assert [step for step, _ in scalars["loss"]] == [4, 8, 12, 16, 20]
-    assert [value for _, value in scalars["examples_per_second"]] == [128.0] * 5
+    assert [value for _, value in scalars["speed/examples_per_second"]] == [128.0] * 5

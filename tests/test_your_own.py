@@ -102,7 +102,7 @@ def test_adam_lives_on_the_ps_and_its_rate_decays(default_run):
     assert finished.summary["test_accuracy"] >= 0.94
     assert_adam_is_on_the_ps(finished)
     rates = []
-    for path in (finished.results / "tensorboard").glob("*/events*"):
+    for path in finished.results.glob("*/events*"):
         for event in tf.train.summary_iterator(str(path)):
             for value in event.summary.value:
                 if value.tag == "learning_rate":

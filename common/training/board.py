@@ -5,17 +5,30 @@ from collections.abc import Mapping
 import tensorflow.compat.v1 as tf
 
 POINTS = 100  # about this many per worker; in a long run, one per second
+# Flags that say where a run is, not what it does.
+ELSEWHERE = {"results", "checkpoint_dir", "data_url", "network", "timeout", "max_restarts", "plain",
+             "open", "job_name", "task_index", "ps_hosts", "worker_hosts"}  # fmt: skip
 
 
 def open_writer(results: str, run: str) -> tf.summary.FileWriter:
     """This process's only writer for `run`, a TensorBoard run. A new one starts with the graph."""
-    return tf.summary.FileWriterCache.get(f"{results}/tensorboard/{run}")
+    return tf.summary.FileWriterCache.get(f"{results}/{run}")
 
 
 def write(writer: tf.summary.FileWriter, scalars: Mapping[str, float], global_step: int) -> None:
     values = [tf.Summary.Value(tag=tag, simple_value=scalars[tag]) for tag in scalars]
     writer.add_summary(tf.Summary(value=values), global_step)
     writer.flush()
+
+
+def hyperparameters(flags) -> tf.Summary:
+    """What the table HPARAMS compares runs by: the flags that can change what is learned, or how
+    fast."""
+    from tensorboard.plugins.hparams import summary_v2  # late: only worker 0 needs it
+
+    values = {name: value for name, value in vars(flags).items()
+              if name not in ELSEWHERE and isinstance(value, bool | int | float | str)}  # fmt: skip
+    return tf.Summary.FromString(summary_v2.hparams_pb(values).SerializeToString())
 
 
 class Board:
@@ -52,7 +65,7 @@ class Board:
         scalars = {
             "loss": sum(event["loss"] for event in events) / len(events),
             "staleness": sum(event["staleness"] for event in events) / len(events),
-            "examples_per_second": examples / seconds,
+            "speed/examples_per_second": examples / seconds,
             "time/computing": computing,
             "time/communicating": communicating,
             "time/waiting": max(0.0, 1 - computing - communicating),

@@ -200,7 +200,7 @@ class Evaluation(tf.train.SessionRunHook):
         found = {f"{kind}_{name}": _of_mean(each, means[name])
                  for name, each in self._measures.items()}  # fmt: skip
         found |= {"global_step": count, "examples": len(labels), **more}
-        events.note_evaluation(self._task.flags.results, found)
+        events.note_evaluation(self._task.flags, found)
         return found
 
 

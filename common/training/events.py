@@ -61,32 +61,38 @@ class Events:
         self._board.note([event], last=False)
 
 
-def note_evaluation(folder: str, found: dict) -> None:
+def note_evaluation(flags, found: dict) -> None:
     """Appends an evaluation of the global parameters, on the test set or a validation set, to
-    `evaluations.jsonl`, and to TensorBoard."""
-    with results.append(Path(folder) / "evaluations.jsonl") as file:
+    `evaluations.jsonl`, and to TensorBoard, with the flags."""
+    with results.append(Path(flags.results) / "evaluations.jsonl") as file:
         file.write(json.dumps({"time": time.time()} | found) + "\n")
     for kind in ("test", "validation"):
         scalars = {name: value for name, value in found.items() if name.startswith(f"{kind}_")}
         if scalars:
-            board.write(_open_writer(folder, kind), scalars, found["global_step"])
+            writer = _open_writer(flags.results, kind)
+            if writer not in _described:
+                writer.add_summary(board.hyperparameters(flags))
+                _described.add(writer)
+            board.write(writer, scalars, found["global_step"])
+
+
+_described: set[tf.summary.FileWriter] = set()  # those that know the flags
 
 
 @functools.cache
 def _open_writer(folder: str, run: str) -> tf.summary.FileWriter:
     """Like `board.open_writer`, but without a graph: TensorFlow 2's eager mode has none."""
     with tf.Graph().as_default():
-        return tf.summary.FileWriter(f"{folder}/tensorboard/{run}")
+        return tf.summary.FileWriter(f"{folder}/{run}")
 
 
-def finish(folder: str | Path, arrays: Mapping[str, np.ndarray], global_step: int, **test) -> None:
-    """Writes the last evaluation and the final parameters of a run.
+def finish(flags, arrays: Mapping[str, np.ndarray], global_step: int, **test) -> None:
+    """Writes the last evaluation and the final parameters of a run to `flags.results`.
 
     Args:
-        folder: `--results`.
         arrays: the global parameters by name, in model order.
         global_step: how many updates were made.
         test: `test_accuracy`, `test_loss`, and any other means over the test set.
     """
-    note_evaluation(str(folder), {"global_step": global_step, **test})
-    results.write(Path(folder, "parameters.npz"), lambda file: np.savez(file, **arrays))
+    note_evaluation(flags, {"global_step": global_step, **test})
+    results.write(Path(flags.results, "parameters.npz"), lambda file: np.savez(file, **arrays))
