@@ -31,9 +31,8 @@ def test_the_best_rate_is_inside_its_grid(name, side):
     rates, costs = zip(*STORED[name][side]["grid"])
     assert all(b == pytest.approx(2 * a) for a, b in itertools.pairwise(rates))
     costs = [float("inf") if cost is None else cost for cost in costs]
-    best = costs.index(min(costs))
-    assert rates[best] == STORED[name][side]["rate"]
-    assert costs[0] > costs[best] < costs[-1]
+    best = costs[rates.index(STORED[name][side]["rate"])]  # another one may be as good
+    assert costs[0] > best == min(costs) < costs[-1]
 
 
 @pytest.mark.parametrize(
