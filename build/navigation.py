@@ -57,6 +57,35 @@ def linked(notebook: nbformat.NotebookNode, path: Path) -> nbformat.NotebookNode
     return notebook
 
 
+REMEMBER = re.compile(r"^> \*\*To remember:\*\* (.*(?:\n> \S.*)*)", re.M)
+
+
+def remembered(path: Path) -> str:
+    """The number to remember from a notebook, in its sentence.
+
+    Raises:
+        ValueError: if the notebook has not exactly one such sentence.
+    """
+    cells = nbformat.read(ROOT / path, as_version=4).cells
+    text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    found = REMEMBER.findall(text)
+    if len(found) != 1:
+        raise ValueError(f"{path} has {len(found)} lines '> **To remember:** ...' instead of one")
+    return re.sub(r"<!--.*?-->", "", " ".join(found[0].replace("\n> ", " ").split()))
+
+
+def numbers(words: str) -> str:
+    """A table of the number to remember from each notebook under a heading of the tutorial."""
+    text = (ROOT / TUTORIAL / "README.md").read_text(encoding="utf-8")
+    part = text.partition(f"### {words}\n")[2].partition("\n#")[0]
+    rows = re.findall(r"^\| \d+ \| \[(.+?)\]\((\S+?\.ipynb)\)", part, re.M)
+    if not rows:
+        raise ValueError(f"the tutorial has no notebooks under '### {words}'")
+    every = [f"| [{name}]({target}) | {remembered(Path(os.path.normpath(TUTORIAL / target)))} |"
+             for name, target in rows]  # fmt: skip
+    return "\n".join(["| notebook | to remember |", "|---|---|", *every])
+
+
 ENTRY = re.compile(r"^- \[([^\]]+)\]\(([^)#\s]+\.ipynb)#([^)\s]+)\)[^\[]*?(?=\n- |\n\n|\Z)", re.M)
 
 

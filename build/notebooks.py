@@ -7,6 +7,7 @@ from pathlib import Path
 
 import nbformat
 import papermill
+import printed
 
 ROOT = Path(__file__).resolve().parents[1]
 SIDE_BY_SIDE = ROOT / "Basics-Tutorial" / "Multiple-Workers"  # these run at the same time
@@ -80,7 +81,7 @@ def refresh(path: Path) -> None:
     """Executes a notebook and replaces it with the result."""
     target = path.with_name(f".{path.name}")  # keeps the old one if a cell fails
     try:
-        notebook = cleaned(execute(path, target))
+        notebook = printed.written(cleaned(execute(path, target)), path)
         nbformat.write(notebook, target)
         os.replace(target, path)
     finally:

@@ -9,6 +9,7 @@ A generated part stands between `<!-- KIND: ARGUMENT -->` and `<!-- end -->`:
                        lines up to one that begins with TO
     file: FILE         quotes a whole file
     overview: ROOT     pictures of who holds what and who sends what, with links
+    numbers: WORDS     the number to remember from each notebook under a heading of the tutorial
     table: FILE WORDS  the first table under the heading WORDS of a Markdown file
     seconds: EXAMPLE   how long the quoted run of an example took, from the command to the last line
     sweep: EXAMPLE     accuracy by learning rate and workers, as sweep.py measured it
@@ -39,6 +40,7 @@ import navigation
 import nbformat
 import notebooks
 import overview
+import printed
 import scoreboard_page
 import searches
 import several_machines
@@ -185,7 +187,7 @@ def output(command: str) -> str:
 
 
 FIXED = {"diff": diff, "lines": paragraph, "file": whole_file, "table": table,
-         "overview": overview.table}  # fmt: skip
+         "overview": overview.table, "numbers": navigation.numbers}  # fmt: skip
 MEASURING = {"output": output}
 QUOTED = {"seconds": seconds, "benchmark": benchmark, "sweep": sweep,
           "searches": searches.table, "linked": linked.table, "slow_link": slow_link.table,
@@ -228,17 +230,18 @@ def replace(path: Path, text: str) -> None:
 
 
 def link_notebooks() -> None:
-    """Writes the links to neighbours and glossary into every notebook where they have changed, and
-    the headings into the tutorial's index."""
+    """Writes links to neighbours and glossary, and the numbers that prose takes from outputs, into
+    every notebook where they have changed; and headings and numbers into the tutorial's page."""
     for path in navigation.order():
         text = (ROOT / path).read_text(encoding="utf-8")
         notebook = navigation.linked(nbformat.reads(text, as_version=4), path)
-        notebook = glossary.linked(notebook, path)
+        notebook = printed.written(glossary.linked(notebook, path), path)
         if nbformat.writes(notebook).rstrip("\n") != text.rstrip("\n"):
             nbformat.write(notebook, ROOT / path)
             print(f"linked {path}", flush=True)
     page = ROOT / navigation.TUTORIAL / "README.md"
-    page.write_text(navigation.named(page.read_text(encoding="utf-8")), encoding="utf-8")
+    text = navigation.named(page.read_text(encoding="utf-8"))
+    replace(page, refreshed(text, {"numbers": navigation.numbers}))
 
 
 def checked(names: list[str]) -> list[str]:
@@ -266,6 +269,7 @@ def main() -> None:
     flags = parser().parse_args()
     if flags.notebooks is not None:
         notebooks.refresh_all(flags.notebooks)
+        link_notebooks()
         return
     folders = checked(flags.folders)
     kinds = FIXED | QUOTED if flags.fixed else FIXED | MEASURING | QUOTED
@@ -279,6 +283,7 @@ def main() -> None:
     chosen = [str(path) for path in notebooks.everything() if path.parts[0] in folders]
     if chosen or not folders:
         notebooks.refresh_all(chosen)
+        link_notebooks()
 
 
 if __name__ == "__main__":

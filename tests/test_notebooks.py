@@ -14,6 +14,7 @@ import make_site
 import navigation
 import nbformat
 import notebooks
+import printed
 import pytest
 import refresh
 from conftest import ROOT, environment, eventually, processes
@@ -29,12 +30,6 @@ SHORTER = {
     "Recovery": {"between": 11, "saves": 20},
     "Graphs-and-Sessions": {"steps": 200},
     "When-Does-It-Pay": {"steps": 24},
-    "Synchronous-and-Asynchronous": {
-        "steps": 12,
-        "seconds": 1.0,
-        "numbers": [1, 4, 16],
-        "seeds": 1,
-    },
     "Multiple-Workers": {"rounds": 40},
     "Local-then-Global-Variables": {"windows": [1, 5, 20], "local_steps": 60},
     "Actor-Learner": {
@@ -56,7 +51,7 @@ SHORTER = {
     "Stale-Synchronous-Parallel": {"steps": 400, "simulated_steps": 1000, "seeds": 1},
     "DC-ASGD": {"steps": 400, "workers": 2, "real_steps": 80},
     "SAGN": {"batches": 400, "window": 10, "hidden": 500, "seeds": 1},
-    "HogWild": {"steps": 300, "batch": 32, "seeds": 1, "delay": seconds(0.02)},
+    "HogWild": {"steps": 300, "delay": seconds(0.02)},
     "Non-Distributed-Setup": {"steps": 200},
     "Distributed-Setup": {"steps": 60},
     "DOWNPOUR-Easy": {"workers": 3, "batch": 8, "rate_seeds": 1},
@@ -69,7 +64,7 @@ SHORTER = {
     "Sign-SGD": {"few": 4, "many": 60, "pairs": 1, "seeds": 1, "lengths": [50, 200]},
     "DiLoCo": {"rounds": 5, "seeds": 1, "steps": 20},
     "Async-DiLoCo": {"pushes": 120, "seeds": 1, "steps": 20},
-    "Synchronous-SGD": {"steps": 40, "slow_steps": 4, "quick_steps": 12, "delay": seconds(0.2)},
+    "Synchronous-SGD": {"steps": 40, "slow_steps": 4, "quick_steps": 30, "delay": seconds(0.2)},
     "All-Reduce": {"steps": 20},
     "Synchronous-SGD-different-learning-rates": {"steps": 60, "seeds": 1},
     "Multiple-GPUs-Single-Machine": {"steps": 40},
@@ -78,7 +73,7 @@ SHORTER = {
     "Sharing-a-Model": {"asked": 5, "batches": 40},
     "Training-Sessions-and-Hooks": {"apart": 10},
     "CIFAR-10": {"steps": 100, "few": 6, "trainers": 1, "seeds": 1},
-    "In-Graph-Replication": {"steps": 18, "batch": 512, "most": 3},
+    "In-Graph-Replication": {"steps": 18, "batch": 512},
     "Model-Parallelism": {"steps": 24},
     "One-Network-per-Device": {
         "steps": 600,
@@ -88,7 +83,9 @@ SHORTER = {
         "seeds": 1,
     },
     "TensorFlow-2": {"steps": 80},
-    "Replication": {"steps": 100, "most": 3},
+    "Replication": {"steps": 20, "most": 3},
+    "Synchronous-and-Asynchronous": {"steps": 12, "seeds": 1},
+    "Stability": {"numbers": [1, 4, 16], "seeds": 1},
     "Write-a-Scheme": {"workers": 2},
     "Many-Workers": {"linked": 40, "pushes": 1500, "examples": 32_000, "seeds": 1},
     "Published-Results": {"seeds": 1, "updates": 8000},
@@ -214,6 +211,41 @@ def test_its_links_to_neighbours_and_glossary_are_current(path):
     notebook = navigation.linked(nbformat.reads(text, as_version=4), Path(path))
     expected = nbformat.writes(glossary.linked(notebook, Path(path)))
     assert expected.rstrip("\n") == text.rstrip("\n"), "run build/refresh.sh --fixed"
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_the_numbers_in_its_prose_are_those_it_printed(path):
+    notebook = nbformat.read(ROOT / path, as_version=4)
+    prose = [cell.source for cell in notebook.cells]
+    assert [cell.source for cell in printed.written(notebook, path).cells] == prose, (
+        "run build/refresh.sh --fixed"
+    )
+
+
+@pytest.mark.parametrize(
+    ("prose", "result"),
+    [
+        ('in **1**<!-- printed "one call: # ms" -->', '**0.41**<!-- printed "one call: # ms" -->'),
+        ('7<!-- printed "in all #" --> bytes', '38,440<!-- printed "in all #" --> bytes'),
+        ('-1<!-- printed "a slope of #" -->', '-2.5e-07<!-- printed "a slope of #" -->'),
+        ('3<!-- printed "bytes: #" -->', "no number"),
+        ('3<!-- printed "w #" -->', "2 numbers"),
+        ('3<!-- printed "w" -->', "one #"),
+        ('three<!-- printed "in all #" -->', "without a number"),
+    ],
+)
+def test_a_marked_number_is_the_one_that_was_printed(prose, result):
+    text = "one\n call: 0.41 ms, in all 38,440, a slope of -2.5e-07, w 1.5, w 2"
+    cells = [
+        nbformat.v4.new_markdown_cell(prose),
+        nbformat.v4.new_code_cell("", outputs=[nbformat.v4.new_output("stream", text=text)]),
+    ]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    if "printed" in result:
+        assert result in printed.written(notebook, "here").cells[0].source
+    else:
+        with pytest.raises(ValueError, match=result):
+            printed.written(notebook, "here")
 
 
 def test_the_index_names_the_headings():
