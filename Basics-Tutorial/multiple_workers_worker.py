@@ -9,6 +9,7 @@ import time
 from common.cluster import tf  # TensorFlow, with a quiet start-up
 
 tf.disable_eager_execution()
+COMPUTE = 0.01  # seconds for a mini-batch, asleep: as if on an accelerator
 index, target, ps, workers = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3], sys.argv[4]
 me = f"/job:worker/task:{index}"
 config = tf.ConfigProto(device_filters=["/job:ps", me])  # it needs nothing of the other worker
@@ -53,6 +54,7 @@ def carry_out(session: tf.Session, order: str) -> None:
         return
     for _ in range(int(numbers[0])):
         session.run(pull)
+        time.sleep(COMPUTE)
         session.run(update, {rate: float(numbers[1])})
         session.run(push)
 

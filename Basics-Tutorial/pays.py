@@ -73,6 +73,11 @@ class Case:
         return n * self.window / (self.computing + 2 * (n - 1) * hop)
 
     @property
+    def busy(self) -> float:
+        """The share of the time that each worker's device computes, at most."""
+        return self.rate / (self.workers * self.alone)
+
+    @property
     def intensity(self) -> float:
         """FLOP for each byte that a worker pulls or pushes."""
         return self.window * self.batch * self.flops / (8 * self.parameters)

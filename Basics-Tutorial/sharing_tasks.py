@@ -14,14 +14,14 @@ import tensorflow.compat.v1 as tf
 def model():
     """What trainer and readers both declare."""
     with tf.device("/job:trainer/task:0"):
-        a = tf.Variable(tf.zeros([512, 512]), name="a")
-        b = tf.Variable(tf.zeros([512, 512]), name="b")
+        a = tf.Variable(tf.zeros([65, 128]), name="a")  # the size of the digits' mlp: its layers
+        b = tf.Variable(tf.zeros([129, 10]), name="b")
         stamp = tf.Variable(0.0, dtype=tf.float64, name="stamp")  # when the last step ended
-        turn = tf.Variable(0, dtype=tf.int64, name="turn")  # odd: in the middle of a step
+        turn = tf.Variable(0, dtype=tf.int64, name="turn")  # odd: in the middle of an update
         done = tf.Variable(False, name="done")
         requests = tf.FIFOQueue(10, tf.bool, shapes=[[]], shared_name="requests")
     with tf.device("/job:reader/task:0"):  # the reader's mailbox is in the reader's own process
-        kinds, shapes = [tf.float32, tf.float32, tf.float64], [[512, 512], [512, 512], []]
+        kinds, shapes = [tf.float32, tf.float32, tf.float64], [[65, 128], [129, 10], []]
         mailbox = tf.FIFOQueue(1, kinds, shapes, shared_name="mailbox")
     return [a, b, stamp], turn, done, requests, mailbox
 
@@ -42,10 +42,10 @@ def trainer(cluster: dict, folder: str) -> None:
     with tf.Session(server.target, config=filters) as session:
         session.run(initialise)
         while not over:
+            time.sleep(0.01)  # computes a gradient
             session.run(first_half)
-            time.sleep(0.02)  # a larger model takes this long to update
+            time.sleep(0.01)  # a larger model takes this long to update
             session.run(second_half)
-            time.sleep(0.02)  # and this long to compute the next gradient
             waiting, over = session.run(look)
             if waiting:
                 session.run(answer)

@@ -32,7 +32,7 @@ LOOK = """() => {
 
 
 # What a reader types, also with a typing error -> the page that is about it.
-FOUND = {"why NaN": "Synchronous-and-Asynchronous", "kill worker": "Basics-Tutorial/Recovery",
+FOUND = {"why NaN": "Stability", "kill worker": "Basics-Tutorial/Recovery",
          "SSP": "Stale-Synchronous-Parallel", "Hogwild!": "HogWild",
          "stragglre": "Synchronous-and-Asynchronous"}  # fmt: skip
 # Both colour schemes, both widths.

@@ -15,7 +15,7 @@ export const CASES = [
     "Stale-Synchronous-Parallel/Stale-Synchronous-Parallel.ipynb#A-worker-that-is-always-slow"],
   ["Good for one, too much for eight", "#scheme=HogWild&workers=8&learning_rate=0.518&link_mbit=none&other=workers:1",
     "With eight workers a gradient is seven updates old. At this rate their loss stays at that of guessing. Watch the ball.",
-    "Basics-Tutorial/Synchronous-and-Asynchronous.ipynb#Why-NaN-with-more-workers,-and-how-does-the-rate-scale?"],
+    "Basics-Tutorial/Stability.ipynb#Why-NaN-with-more-workers?"],
   ["A slow link", "#scheme=HogWild&workers=8&link_mbit=10&learning_rate=0.0518&other=workers:2",
     "The parameters are on the link for 86 ms. Two workers already fill it: eight make no more updates.",
     "Basics-Tutorial/When-Does-It-Pay.ipynb#Over-a-slow-link"],
