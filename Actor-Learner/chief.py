@@ -156,7 +156,7 @@ with aborts.Connection(server.target, config=task.config) as sess:
     reached = cartpole.greedy_return(list(arrays.values())[: len(policy)], 100, flags.seed)
     share = reached / cartpole.LONGEST
     test = {"test_accuracy": share, "test_loss": 1 - share, "test_return": reached}
-    finish(flags.results, arrays, made, **test)
+    finish(flags, arrays, made, **test)
     print(f"after {made} updates, the greedy policy has a mean return of {reached:.1f}", flush=True)
     sess.run(close)
     for actor, gate in left.items():
