@@ -207,6 +207,39 @@ def test_only_the_last_of_many_moves_is_drawn(monkeypatch):
     assert 'alt="link mbit 8 Mbit/s, steps 3. 3 &lt;steps&gt;"' in picture.value
 
 
+def test_a_steady_layout_is_that_of_the_first_picture(monkeypatch):
+    """Else each picture has its own: wider ticks move the axes."""
+    boxes, found = [], []
+    monkeypatch.setattr(play, "display", lambda *_, **__: None)
+    real = play.ipywidgets.VBox
+    monkeypatch.setattr(play.ipywidgets, "VBox",
+                        lambda each: boxes.append(each) or real(each))  # fmt: skip
+
+    def draws(figure, scale=2):
+        file = png_drawn(figure, scale)
+        places = [part.get_position() for part in [*figure.axes, *figure.texts]]
+        found.append([place if isinstance(place, tuple) else place.bounds for place in places])
+        return file
+
+    png_drawn = play.png.drawn
+    monkeypatch.setattr(play.png, "drawn", draws)
+
+    def line(axes, high=1):
+        axes.plot([0, high])
+        axes.figure.suptitle(f"up to {high}")
+
+    async def move(slider, picture) -> None:
+        slider.value = 1_000_000
+        while play.OLD in picture._dom_classes:
+            await asyncio.sleep(0.01)
+
+    for steady in (True, False):
+        play.play(line, "A line.", steady=steady, high=(1, 1_000_000))
+        slider, _, picture = boxes.pop()
+        asyncio.run(move(slider, picture))
+        assert (found[-1] == found[-2]) is steady
+
+
 @pytest.mark.slow("starts a run, and kills its tasks")
 def test_a_button_kills_a_task_and_the_lanes_answer(monkeypatch):
     boxes = []

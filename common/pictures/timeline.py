@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.legend_handler import HandlerTuple
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 
 from common.pictures import palette
 from common.record import trace
@@ -143,7 +143,9 @@ class Shown(NamedTuple):
 
 
 def _bar(axes, shown: Shown, row: int, begin: float, seconds: float, colour: str) -> None:
-    axes.barh(row, shown.width(seconds), left=shown.x(begin), height=0.5, color=colour)
+    # Not barh: a picture has many of these, and it takes four times as long.
+    corner, width = (shown.x(begin), row - 0.25), shown.width(seconds)
+    axes.add_patch(Rectangle(corner, width, 0.5, facecolor=colour))
 
 
 def _step(axes, shown: Shown, row: int, event: dict, computed_elsewhere: bool) -> None:

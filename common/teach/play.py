@@ -30,6 +30,7 @@ def play(
     size: tuple[float, float] = SIZE,
     still: Callable | None = None,
     units: dict[str, str] | None = None,
+    steady: bool = False,
     **choices: Iterable,
 ) -> None:
     """Shows a slider for each choice, and the picture for the values that they stand at. While a
@@ -47,11 +48,13 @@ def play(
         still: draws the frames, of the usual size, in place of `draw`: six of its large pictures
             would be too many.
         units: of choices whose name does not say it.
+        steady: all pictures of the sliders have the first one's layout. Laying out takes as long as
+            drawing; leave it out only if labels and ticks always have about the same size.
         choices: the values of each parameter of `draw`, in order.
     """
     choices = {name: list(values) for name, values in choices.items()}
     start = {name: inspect.signature(draw).parameters[name].default for name in choices}
-    units = units or {}
+    units, places = units or {}, []  # of axes and titles, in a steady layout
 
     def told(name: str, value) -> str:
         return f"{shown(value)} {units.get(name, '')}".strip()
@@ -61,7 +64,12 @@ def play(
         draw(axes, **values)
         texts = [f"{label(name)} {told(name, value)}" for name, value in values.items()]
         about = ". ".join([", ".join(texts), *titles(figure)])
-        data = png.drawn(figure)  # laid out once: a second time costs a quarter of an answer
+        if steady and places:
+            figure.set_layout_engine("none")
+            for part, place in zip([*figure.axes, *figure.texts], places, strict=True):
+                part.set_position(place)
+        data = png.drawn(figure)  # which lays it out once: a second time would take too long
+        places[:] = [part.get_position() for part in [*figure.axes, *figure.texts]]
         plt.close(figure)
         source = base64.b64encode(data).decode()
         return (
