@@ -53,7 +53,7 @@ def files(folder) -> set[str]:
     for path in folder.iterdir():
         inner = [f"{path.name}/{one.name}" for one in path.iterdir()] if path.name == "logs" else []
         for name in inner or [path.name]:
-            name = re.sub(r"(events-worker)-\d+", r"\1-K", name)
+            name = re.sub(r"^(events-)?worker-\d+", r"\1worker-K", name)
             found.add(re.sub(r"(?<=[-/])(?:ps|worker|chief)-\d+", "JOB-K", name))
     return found
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import tensorflow.compat.v1 as tf
+from tensorboard.plugins.hparams import summary_v2
 
 POINTS = 100  # about this many per worker; in a long run, one per second
 # Flags that say where a run is, not what it does.
@@ -24,8 +25,6 @@ def write(writer: tf.summary.FileWriter, scalars: Mapping[str, float], global_st
 def hyperparameters(flags) -> tf.Summary:
     """What the table HPARAMS compares runs by: the flags that can change what is learned, or how
     fast."""
-    from tensorboard.plugins.hparams import summary_v2  # late: only worker 0 needs it
-
     values = {name: value for name, value in vars(flags).items()
               if name not in ELSEWHERE and isinstance(value, bool | int | float | str)}  # fmt: skip
     return tf.Summary.FromString(summary_v2.hparams_pb(values).SerializeToString())
