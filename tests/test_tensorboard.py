@@ -88,7 +88,7 @@ def assert_runs(finished, names: set[str]) -> None:
     expected = {name: value for name, value in finished.summary["flags"].items()
                 if isinstance(value, bool | int | float | str)}  # fmt: skip
     assert flags == {name: expected[name] for name in flags}
-    assert {"learning_rate", "workers", "batch_size", "seed"} <= set(flags)
+    assert {"workers", "steps", "seed"} <= set(flags)
     assert not {"results", "checkpoint_dir", "timeout", "network"} & set(flags)
 
 
