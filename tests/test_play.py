@@ -173,13 +173,24 @@ def test_frames_may_be_drawn_in_another_way(monkeypatch):
     assert usual[1] == round(2 * play.SIZE[0] * plt.rcParams["figure.dpi"] * 0.75) < wide[1]
 
 
-def test_only_the_last_of_many_moves_is_drawn(monkeypatch):
-    """Until then, the old picture says that it is old. The new one is described by its values."""
-    drawn, boxes = [], []
+@pytest.fixture
+def boxes(monkeypatch) -> list[list]:
+    """The widgets of each `play.play`, which then shows nothing."""
+    found, real = [], play.ipywidgets.VBox
     monkeypatch.setattr(play, "display", lambda *_, **__: None)
-    real = play.ipywidgets.VBox
-    monkeypatch.setattr(play.ipywidgets, "VBox",
-                        lambda each: boxes.append(each) or real(each))  # fmt: skip
+    monkeypatch.setattr(play.ipywidgets, "VBox", lambda each: found.append(each) or real(each))
+    return found
+
+
+async def settled(picture) -> None:
+    """Waits until the picture shows what the sliders say."""
+    while play.OLD in picture._dom_classes:
+        await asyncio.sleep(0.01)
+
+
+def test_only_the_last_of_many_moves_is_drawn(boxes):
+    """Until then, the old picture says that it is old. The new one is described by its values."""
+    drawn = []
 
     def line(axes, link_mbit=1, steps=2):
         drawn.append((link_mbit, steps))
@@ -199,21 +210,16 @@ def test_only_the_last_of_many_moves_is_drawn(monkeypatch):
         steps.value = 3
         assert (picture.value, drawn) == (before, [])
         assert "drawing ..." in says.value and play.OLD in picture._dom_classes
-        while play.OLD in picture._dom_classes:
-            await asyncio.sleep(0.01)
+        await settled(picture)
 
     asyncio.run(drag())
     assert drawn == [(8, 3)] and "drawing" not in says.value
     assert 'alt="link mbit 8 Mbit/s, steps 3. 3 &lt;steps&gt;"' in picture.value
 
 
-def test_a_steady_layout_is_that_of_the_first_picture(monkeypatch):
+def test_a_steady_layout_is_that_of_the_first_picture(monkeypatch, boxes):
     """Else each picture has its own: wider ticks move the axes."""
-    boxes, found = [], []
-    monkeypatch.setattr(play, "display", lambda *_, **__: None)
-    real = play.ipywidgets.VBox
-    monkeypatch.setattr(play.ipywidgets, "VBox",
-                        lambda each: boxes.append(each) or real(each))  # fmt: skip
+    found = []
 
     def draws(figure, scale=2):
         file = png_drawn(figure, scale)
@@ -230,8 +236,7 @@ def test_a_steady_layout_is_that_of_the_first_picture(monkeypatch):
 
     async def move(slider, picture) -> None:
         slider.value = 1_000_000
-        while play.OLD in picture._dom_classes:
-            await asyncio.sleep(0.01)
+        await settled(picture)
 
     for steady in (True, False):
         play.play(line, "A line.", steady=steady, high=(1, 1_000_000))
