@@ -11,16 +11,17 @@ WORST = 3  # somewhat more than the loss of guessing one of ten classes
 
 
 def draw(axes, cluster, journal: Journal) -> None:
-    """Draws three panels in place of `axes`. The run must have learned something: not with
+    """Draws three panels: `axes` becomes the first. The run must have learned something: not with
     `--model none`."""
     figure, found = axes.figure, journal.summary(cluster)
-    axes.remove()
     top, bottom = figure.add_gridspec(2, 1, height_ratios=[1, 1.15])
-    left, right = (figure.add_subplot(part) for part in top.subgridspec(1, 2))
-    learned(left, journal)
-    plots.staleness(right, found["staleness"])
-    right.legend(loc="upper left", fontsize=7)
-    right.set_title(f"Staleness: mean {found['staleness']['mean']:.1f}", fontsize=10)
+    left, right = top.subgridspec(1, 2)
+    axes.set_subplotspec(left)
+    learned(axes, journal)
+    stale = figure.add_subplot(right)
+    plots.staleness(stale, found["staleness"])
+    stale.legend(loc="upper left", fontsize=7)
+    stale.set_title(f"Staleness: mean {found['staleness']['mean']:.1f}", fontsize=10)
     lanes(figure.add_subplot(bottom), journal)
     flags = journal.flags
     figure.suptitle(f"n = {flags.workers}: {found['examples_per_second']:,.0f} examples/s, "

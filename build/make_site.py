@@ -35,7 +35,7 @@ MOVING = "who-waits"  # where the page that simulates runs is on the site
 MENU = {"README.md": "How to begin", f"{TUTORIAL}/README.md": "Contents"}  # else: the page's title
 FENCE = re.compile(r"(```.*?```|`[^`\n]*`)", re.S)
 CASE = re.compile(r"\[([^\]]+)\]\([^)\s]*common/page/README\.md#([\w-]+)\)")
-PLAY = re.compile(rf"^To play with, in the browser: {CASE.pattern}\.$", re.M)
+PLAY = re.compile(rf"^Try it in the browser: {CASE.pattern}\.$", re.M)
 WORD = re.compile(r"[a-z][a-z0-9]+")
 SECTION = re.compile(r'<section( [^>]*)? id="([^"]+)">((?:\s*<span id="[^"]*"></span>)*\s*<h[1-6])')
 LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import gc
 import html
 import inspect
 import io
@@ -18,7 +19,7 @@ from common.teach.draw import finished
 
 SIZE = (4.6, 2.9)  # inches
 COLUMNS = 2  # frames side by side are as wide as a page
-PAUSE = 0.05  # seconds without a move, after which the picture is drawn
+PAUSE = 0.02  # seconds without a move, after which the picture is drawn
 OLD = "being-drawn"  # the class of a picture that no longer shows what the sliders say
 STYLE = f".{OLD} img {{ opacity: 0.3 }} .says {{ min-height: 1.5em; margin: 0 }}"
 SAYS = f"<style>{STYLE}</style><p role='status' class='says'>%s</p>"
@@ -65,16 +66,17 @@ def play(
         texts = [f"{label(name)} {told(name, value)}" for name, value in values.items()]
         about = ". ".join([", ".join(texts), *titles(figure)])
         if steady and places:
-            figure.set_layout_engine("none")
+            figure.set_layout_engine(None)  # "none" would draw twice
             for part, place in zip([*figure.axes, *figure.texts], places, strict=True):
                 part.set_position(place)
-        data = png.drawn(figure)  # which lays it out once: a second time would take too long
+        file = io.BytesIO()
+        figure.savefig(file, format="svg")  # takes less time than a PNG, and is sharp at any size
         places[:] = [part.get_position() for part in [*figure.axes, *figure.texts]]
         plt.close(figure)
-        source = base64.b64encode(data).decode()
+        source = base64.b64encode(file.getvalue()).decode()
         return (
-            f'<img src="data:image/png;base64,{source}" alt="{html.escape(about)}" '
-            f'width="{png.width(data)}" style="max-width: 100%">'
+            f'<img src="data:image/svg+xml;base64,{source}" alt="{html.escape(about)}" '
+            f'width="{size[0] * figure.dpi:.0f}" style="max-width: 100%">'
         )
 
     def frame(**values) -> bytes:
@@ -113,7 +115,11 @@ def play(
         later = asyncio.get_running_loop().call_later(PAUSE, answer)
 
     def answer():
-        picture.value = drawn(**{name: slider.value for name, slider in sliders.items()})
+        gc.disable()  # where TensorFlow is loaded, a collection takes 0.1 s: it can wait
+        try:
+            picture.value = drawn(**{name: slider.value for name, slider in sliders.items()})
+        finally:
+            gc.enable()
         picture.remove_class(OLD)
         says.value = SAYS % ""
 
