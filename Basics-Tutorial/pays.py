@@ -150,8 +150,8 @@ def answer(model: str, mine: Case) -> str:
         more = replace(mine, window=least)
         then = f"With an exchange every {least:,} steps: {shown(more.ring / more.alone)} times."
     return (
-        f"{mine.workers} devices {much}: at most {shown(gain)} times as fast. Between two "
-        f"exchanges, each computes for {duration(mine.computing)} "
+        f"{mine.workers} devices {much}: at most {shown(max(gain, 0.01))} times as fast. "
+        f"Between two exchanges, each computes for {duration(mine.computing)} "
         f"({mine.window * mine.batch:,.0f} {MODELS[model].examples}), and a ring sends for "
         f"{duration(sending)}. {then} One parameter server could feed {shown(mine.fed)}."
     )

@@ -27,7 +27,7 @@ export function answer(set) {
     then = least > LONGEST ? "No usual number of local steps makes up for that: send less."
       : `With an exchange every ${count(least)} steps: ${shown(pays({ ...set, window: least }).gain)} times.`;
   }
-  return `${set.workers} devices ${much}: at most ${shown(gain)} times as fast. Between two exchanges, each computes for `
+  return `${set.workers} devices ${much}: at most ${shown(Math.max(gain, 0.01))} times as fast. Between two exchanges, each computes for `
     + `${duration(computing)} (${count(set.window * batch)} ${examples}), and a ring sends for ${duration(sending)}. ${then} `
     + `One parameter server could feed ${shown(fed)}.`;
 }
