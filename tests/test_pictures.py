@@ -235,6 +235,12 @@ def test_a_diagram_says_what_it_draws(monkeypatch):
     assert data["image/png"].startswith(b"\x89PNG")
 
 
+def test_no_box_of_a_diagram_is_cut_off():
+    with pytest.raises(ValueError, match="the box 'one client:.*' does not fit: shorten its lines"):
+        draw.diagram({"ps": (0, 0, "ps"), "one client: a long line": (2, 0, "client")}, size=(4, 2))
+    plt.close()
+
+
 def test_a_smooth_curve_keeps_a_constant():
     np.testing.assert_allclose(plots.smooth([2.0] * 9, 4), 2.0)
 

@@ -143,6 +143,9 @@ def diagram(
         arrows: (from, to, label, kind) each; the kind is what travels, a key of `ARROWS`.
         size: width and height in inches.
         title: above the figure.
+
+    Raises:
+        ValueError: if a box would be cut off.
     """
     figure = plt.figure(figsize=size)
     above = 0.3 / size[1] if title else 0
@@ -161,6 +164,10 @@ def diagram(
         colour = "black" if kind == "data" else "white"
         drawn = axes.text(x, y, text, ha="center", va="center", color=colour, zorder=3, bbox=box)
         edges[text] = drawn.get_bbox_patch()  # arrows start and end there
+        drawn.update_bbox_position_size(figure.canvas.get_renderer())
+        place = edges[text].get_window_extent()
+        if np.any(place.min < 0) or np.any(place.max > figure.bbox.size):
+            raise ValueError(f"the box {text!r} does not fit: shorten its lines, or enlarge size")
     ways = [(a, b) for a, b, *_ in arrows]
     for k, (a, b, label, kind) in enumerate(arrows):
         both = (b, a) in ways
