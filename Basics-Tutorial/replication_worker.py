@@ -19,7 +19,7 @@ from common import cluster, copies, data, models  # cluster: TensorFlow, with a 
 
 tf = cluster.tf
 BATCH, RATE = 64, 0.1
-# The digits' mlp, 64-128-10. A mini-batch computes for 10 ms, asleep, as on an accelerator.
+# The digits network, 64-128-10. A mini-batch takes 10 ms, asleep, as if on an accelerator.
 FLAGS = argparse.Namespace(data="digits", model="mlp", hidden=128, seed=0, compute_ms=10)
 digits = functools.cache(functools.partial(data.load, FLAGS, "train"))
 

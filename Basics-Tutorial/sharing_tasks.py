@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 def model():
     """What trainer and readers both declare."""
     with tf.device("/job:trainer/task:0"):
-        a = tf.Variable(tf.zeros([65, 128]), name="a")  # the size of the digits' mlp: its layers
+        a = tf.Variable(tf.zeros([65, 128]), name="a")  # the digits network's layers
         b = tf.Variable(tf.zeros([129, 10]), name="b")
         stamp = tf.Variable(0.0, dtype=tf.float64, name="stamp")  # when the last step ended
         turn = tf.Variable(0, dtype=tf.int64, name="turn")  # odd: in the middle of an update
