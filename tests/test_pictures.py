@@ -236,7 +236,9 @@ def test_a_diagram_says_what_it_draws(monkeypatch):
 
 
 def test_no_box_of_a_diagram_is_cut_off():
-    with pytest.raises(ValueError, match="the box 'one client:.*' does not fit: shorten its lines"):
+    with pytest.raises(
+        ValueError, match=r"the box 'one client:.*' does not fit: shorten its lines"
+    ):
         draw.diagram({"ps": (0, 0, "ps"), "one client: a long line": (2, 0, "client")}, size=(4, 2))
     plt.close()
 
