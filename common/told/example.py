@@ -18,6 +18,11 @@ def chosen_script(folder: Path, flags, defaults: dict) -> Path:
     """The script to run, which a flag can choose: `--mode towers` selects towers.py, if `DEFAULTS`
     lists the choices of `mode`; `--dense`, on or off, selects dense.py; `--threads N` selects
     threads.py."""
+    return _chosen(folder, flags, defaults) or main_script(folder)
+
+
+def _chosen(folder: Path, flags, defaults: dict) -> Path | None:
+    """The script that a flag chooses, if any."""
     own = [name for name, default in defaults.items() if isinstance(default, tuple)]
     words = [getattr(flags, name) for name in own if name not in ("data", "model")]
     words += [
@@ -29,13 +34,13 @@ def chosen_script(folder: Path, flags, defaults: dict) -> Path:
     if len(scripts) > 1:
         names = " and ".join(path.name for path in scripts)
         fail(f"{names} cannot both run: give only one of the flags that choose them")
-    return scripts[0] if scripts else main_script(folder)
+    return scripts[0] if scripts else None
 
 
 def check_chosen(script: Path, flags, defaults: dict) -> None:
     """Exits with a one-line error if the flags of a script, started by hand, choose another one."""
-    chosen = chosen_script(script.resolve().parent, flags, defaults)
-    if chosen.name != script.name and chosen != main_script(chosen.parent):
+    chosen = _chosen(script.resolve().parent, flags, defaults)  # None in a folder of other scripts
+    if chosen and chosen.name != script.name and chosen != main_script(chosen.parent):
         by = [name for name in defaults if getattr(flags, name, None) == chosen.stem]
         said = f"--{by[0]} {chosen.stem}" if by else f"--{chosen.stem}"
         fail(f"{script.name} is not the script for {said}: start {chosen.name}")
