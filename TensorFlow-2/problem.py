@@ -219,13 +219,22 @@ def _start_again(task) -> None:
 
 
 def let_go(task) -> None:
-    """Opens the gates at which the ps and the worker servers wait, so that they exit."""
+    """Opens the gates at which the ps and the worker servers wait, so that they exit.
+
+    A server may exit before it answers. TensorFlow would repeat such a call without end, so each
+    has half a second, and is repeated only while the server is there.
+    """
     v1 = tf.compat.v1
     for job, k in task.servers:
-        if not addresses.answers(task.hosts[job][k]):
-            continue  # it was killed and is not back yet: run.sh will stop it
-        config = v1.ConfigProto(device_filters=[f"/job:{job}/task:{k}"])
-        with v1.Graph().as_default():
-            gate = gates.Gate(f"left-{job} {k}-{task.name}", f"/job:{job}/task:{k}")
-            with v1.Session(f"grpc://{task.hosts[job][k]}", config=config) as session:
-                gate.open(session)
+        address, place = task.hosts[job][k], f"/job:{job}/task:{k}"
+        config = v1.ConfigProto(device_filters=[place], operation_timeout_in_ms=500)
+        left = False
+        # Without an answer, it was killed and is not back yet: run.sh will stop it.
+        while not left and addresses.answers(address):
+            with (
+                contextlib.suppress(tf.errors.DeadlineExceededError, tf.errors.UnavailableError),
+                v1.Graph().as_default(),
+                v1.Session(f"grpc://{address}", config=config) as session,
+            ):
+                gates.Gate(f"left-{job} {k}-{task.name}", place).open(session)
+                left = True

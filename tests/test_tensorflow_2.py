@@ -13,12 +13,14 @@ import subprocess
 import sys
 
 import numpy as np
+import psutil
 import pytest
 import tensorflow.compat.v1 as tf
 from conftest import (
     ROOT,
     copy_example,
     environment,
+    eventually,
     initialise,
     kill_and_see_it_back,
     reach,
@@ -261,6 +263,43 @@ def test_a_chief_that_cannot_connect_starts_again(tmp_path):
     assert process.stdout.count("> [chief 0] lost another task: no connection in 2 s") == 2
     assert "starting again from the newest checkpoint" in process.stdout
     assert "chief 0 lost another task, and --max_restarts allows no more" in process.stderr
+
+
+def test_a_server_that_exits_before_it_answers_has_left():
+    """It is stopped while it is asked to leave, and then dies."""
+    (port,) = network.free_ports(1, private=False)
+    serve = ["-m", "common.commands.server", "--cluster_spec", f"worker|127.0.0.1:{port}",
+             "--job_name", "worker", "--task_index", "0"]  # fmt: skip
+    let_go = f"""
+import types
+import problem
+task = types.SimpleNamespace(name="chief 0", servers=[("worker", 0)])
+task.hosts = {{"worker": ["127.0.0.1:{port}"]}}
+problem.let_go(task)
+print("has left")
+"""
+    env = environment(PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / HERE}")
+    more = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "env": env}
+    with (
+        subprocess.Popen([sys.executable, "-u", *serve], **more) as server,
+        subprocess.Popen([sys.executable, "-c", let_go], **more) as chief,
+    ):
+        try:
+            assert any("serves at" in line for line in server.stdout)
+            server.send_signal(signal.SIGSTOP)
+
+            def asks() -> bool:
+                """`answers` closes its connection at once."""
+                found = psutil.Process(chief.pid).net_connections()
+                return any(c.status == "ESTABLISHED" and c.raddr.port == port for c in found)
+
+            assert eventually(asks, 60)
+            server.kill()
+            said, _ = chief.communicate(timeout=seconds(60))
+            assert "has left" in said and chief.returncode == 0, said
+        finally:
+            server.kill()
+            chief.kill()
 
 
 def test_a_worker_that_waits_too_long_after_a_restart_ends(tmp_path):
