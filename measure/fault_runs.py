@@ -2,6 +2,7 @@
 
 import ast
 import concurrent.futures
+import functools
 import hashlib
 import json
 import math
@@ -93,6 +94,7 @@ def matrix(chosen: list[str], faults: list[str], moments: list[str]) -> list[Cel
     return cells
 
 
+@functools.cache  # each cell asks
 def state(example: str) -> str:
     """Identifies the code that a run executes, ignoring comments, docstrings and notebook code."""
     found = hashlib.sha1()
