@@ -12,6 +12,7 @@ import os
 import time
 
 from common import cluster, copies, fail, gates  # import first: quiet start-up
+from common.graph import closing
 from common.told import addresses
 import tensorflow.compat.v1 as tf
 
@@ -50,7 +51,8 @@ pull, put = [pulled.w, pulled.count, queue.is_closed()], queue.enqueue(parts)
 def connect() -> tf.Session:
     """6. A session on the learner, once its parameters are ready."""
     addresses.wait_for("chief 0", task.hosts["chief"][0], flags.timeout)
-    session = tf.Session(server.target, config=task.config)
+    session = closing.Session(server.target, config=task.config)
+    session.closes = False  # without the learner, that may take minutes
     ready.wait(session, "chief 0", flags.timeout)
     return session
 
@@ -77,7 +79,7 @@ while True:  # 7. The loop
         fail(f"chief 0 did not answer within {flags.timeout:g} s: see its log")
     except (tf.errors.UnavailableError, tf.errors.AbortedError):
         print(f"{task.name} lost chief 0; dropping the batch and waiting", flush=True)
-        session = None  # not closed: that may take minutes without the learner
+        session = None
 
 print(f"{task.name} leaves: the queue is closed", flush=True)
 with contextlib.suppress(tf.errors.UnavailableError, tf.errors.AbortedError):

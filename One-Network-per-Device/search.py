@@ -145,6 +145,8 @@ class Search:
                 return what(self._session)
             except LOST:
                 print(f"{self._task.name} lost the ps; reconnecting", flush=True)
+                if self._session is not None:
+                    self._session.closes = False  # that may take minutes without the ps
                 self._session, self._lost = None, True
 
     def _connect(self) -> None:

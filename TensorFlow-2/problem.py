@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from common import data, fail, gates, models
+from common.graph import closing
 from common.told import addresses
 from common.record import faults, trace
 from common.training import checkpoints, evaluation, events
@@ -234,7 +235,9 @@ def let_go(task) -> None:
             with (
                 contextlib.suppress(tf.errors.DeadlineExceededError, tf.errors.UnavailableError),
                 v1.Graph().as_default(),
-                v1.Session(f"grpc://{address}", config=config) as session,
             ):
-                gates.Gate(f"left-{job} {k}-{task.name}", place).open(session)
+                gate = gates.Gate(f"left-{job} {k}-{task.name}", place)
+                session = closing.Session(f"grpc://{address}", config=config)
+                session.closes = False
+                gate.open(session)
                 left = True

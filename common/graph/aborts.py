@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterator
 
 import tensorflow.compat.v1 as tf
 
+from common.graph import closing
+
 TEXT = "request was received twice"
 TRIES = 5  # of a call that may be repeated
 EVERY = 5.0  # seconds between two looks at the log
@@ -42,7 +44,7 @@ def is_abort(error: tf.errors.OpError) -> bool:
     return isinstance(error, kinds) and TEXT in str(error)
 
 
-class Connection(tf.Session):
+class Connection(closing.Session):
     """A session that recognises such an abort.
 
     A call is repeated, as TensorFlow's monitored session does; but a step, which must not be taken

@@ -8,6 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from common import data
 from common.gates import Gate
+from common.graph.closing import Session
 
 
 class StartAndStop(tf.train.SessionRunHook):
@@ -84,11 +85,11 @@ class StartAndStop(tf.train.SessionRunHook):
             with contextlib.suppress(tf.errors.CancelledError):  # its queues are closed already
                 session.run(self._end)
 
-    def finish(self, session: tf.Session, write: Callable[[], None]) -> None:
+    def finish(self, session: Session, write: Callable[[], None]) -> None:
         """After the loop: the chief calls `write` once every worker's last update is applied.
 
         Args:
-            session: a new session.
+            session: a new session. With a cluster, it is not closed: the tasks have left.
             write: writes the results; called again if a ps is lost in between.
 
         Raises:
@@ -113,6 +114,7 @@ class StartAndStop(tf.train.SessionRunHook):
         else:
             whom = f"{self._who[0]} to write the results, once all workers have ended their loops,"
             self._finished.wait(session, whom, task.flags.timeout, check)
+        session.closes = False  # it would wait for a ps that exits meanwhile
         for gate in self._left:  # a ps may exit before it answers the last task
             with contextlib.suppress(tf.errors.UnavailableError, tf.errors.AbortedError):
                 gate.open(session)
