@@ -1,11 +1,13 @@
 """The notebooks: each one runs and its claims hold; the committed ones are clean."""
 
 import ast
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import glossary
@@ -15,8 +17,10 @@ import navigation
 import nbformat
 import notebooks
 import printed
+import psutil
 import pytest
 import refresh
+import warm
 from conftest import ROOT, environment, eventually, processes
 from machine import seconds
 
@@ -29,7 +33,7 @@ FINDS = 'it needs common/."\n'  # up to here, each first cell finds the collecti
 SHORTER = {
     "Recovery": {"between": 11, "saves": 20},
     "Graphs-and-Sessions": {"steps": 200},
-    "When-Does-It-Pay": {"steps": 24},
+    "When-Does-It-Pay": {"steps": 12},
     "Multiple-Workers": {"rounds": 40},
     "Local-then-Global-Variables": {"windows": [1, 5, 20], "local_steps": 60},
     "Actor-Learner": {
@@ -40,7 +44,7 @@ SHORTER = {
         "crowded": 3,
     },
     "Sparse-Embeddings": {
-        "steps": 1000,
+        "steps": 600,
         "short": 200,
         "whole": 6,
         "threaded": 300,
@@ -48,7 +52,7 @@ SHORTER = {
     },
     "Keras-Model": {"steps": 200},
     "AGN": {"batches": 480, "hidden": 500, "seeds": 1},
-    "Stale-Synchronous-Parallel": {"steps": 400, "simulated_steps": 1000, "seeds": 1},
+    "Stale-Synchronous-Parallel": {"steps": 200, "simulated_steps": 1000, "seeds": 1},
     "DC-ASGD": {"steps": 400, "workers": 2, "real_steps": 80},
     "SAGN": {"batches": 400, "window": 10, "hidden": 500, "seeds": 1},
     "HogWild": {"steps": 300, "delay": seconds(0.02)},
@@ -56,25 +60,25 @@ SHORTER = {
     "Distributed-Setup": {"steps": 60},
     "DOWNPOUR-Easy": {"workers": 3, "batch": 8, "rate_seeds": 1},
     "DOWNPOUR": {"steps": 150, "hidden": 500, "seeds": 1},
-    "Dynamic-SGD": {"steps": 90, "seeds": 1},
+    "Dynamic-SGD": {"steps": 50, "seeds": 1},
     "AEASGD": {"seeds": 1, "exchanges": 16},
     "AEAMSGD": {"exchanges": 16},
-    "Local-SGD": {"rounds": 6, "seeds": 1},
+    "Local-SGD": {"rounds": 6, "seeds": 1, "batches": 1000},
     "A-Small-GPT": {"early": 20, "steps": 60, "letters": 20},
-    "Sign-SGD": {"few": 4, "many": 60, "pairs": 1, "seeds": 1, "lengths": [50, 200]},
+    "Sign-SGD": {"few": 3, "many": 30, "pairs": 1, "seeds": 1, "lengths": [50, 200]},
     "DiLoCo": {"rounds": 5, "seeds": 1, "steps": 20},
     "Async-DiLoCo": {"pushes": 120, "seeds": 1, "steps": 20},
     "Synchronous-SGD": {"steps": 40, "slow_steps": 4, "quick_steps": 30, "delay": seconds(0.2)},
     "All-Reduce": {"steps": 20},
-    "Synchronous-SGD-different-learning-rates": {"steps": 60, "seeds": 1},
+    "Synchronous-SGD-different-learning-rates": {"steps": 40, "seeds": 1, "noisy_steps": 500},
     "Multiple-GPUs-Single-Machine": {"steps": 40},
     "Your-Own": {"steps": 100},
     "Train-and-Serve": {"patience": 4, "long": 400},
     "Sharing-a-Model": {"asked": 5, "batches": 40},
     "Training-Sessions-and-Hooks": {"apart": 10},
-    "CIFAR-10": {"steps": 100, "few": 6, "trainers": 1, "seeds": 1},
+    "CIFAR-10": {"steps": 60, "few": 4, "trainers": 1, "seeds": 1},
     "In-Graph-Replication": {"steps": 18, "batch": 512},
-    "Model-Parallelism": {"steps": 24},
+    "Model-Parallelism": {"steps": 15},
     "One-Network-per-Device": {
         "steps": 600,
         "widths": [16, 64],
@@ -84,13 +88,14 @@ SHORTER = {
     },
     "TensorFlow-2": {"steps": 80},
     "Replication": {"steps": 20, "most": 3},
-    "Synchronous-and-Asynchronous": {"steps": 12, "seeds": 1},
-    "Stability": {"numbers": [1, 4, 16], "seeds": 1},
+    "Synchronous-and-Asynchronous": {"steps": 8, "seeds": 1},
+    "Stability": {"numbers": [1, 4, 16], "seeds": 1, "steps": 120},
     "Write-a-Scheme": {"workers": 2},
-    "Many-Workers": {"linked": 40, "pushes": 1500, "examples": 32_000, "seeds": 1},
+    "Many-Workers": {"linked": 24, "pushes": 1500, "examples": 32_000, "seeds": 1},
     "Published-Results": {"seeds": 1, "updates": 8000},
-    "From-2-to-10000-Workers": {"most": 300},
+    "From-2-to-10000-Workers": {"most": 100},
 }
+COLD = {"Devices-and-Memory"}  # it asks how much memory the process of a task has
 PARTS = (r"\*\*What you will learn\*\*", r"\*\*Time needed:\*\* \d+ minutes",
          "^#+ .*in two numbers",
          "^## .*[Ww]hy", r"^> \*\*Takeaway\.\*\*", "^## Exercises", "^## What next")  # fmt: skip
@@ -116,11 +121,35 @@ def quoted(cell) -> list[str]:
     return [text for text in shown if text.startswith(("From `", "```diff"))]
 
 
+@pytest.fixture(scope="module")
+def warm_python():
+    """The path of a Python that has imported TensorFlow already, and the process that it forks;
+    the usual one and None where there is no such thing."""
+    if not warm.POSSIBLE:
+        yield sys.executable, None
+        return
+    with tempfile.TemporaryDirectory() as folder, warm.python(Path(folder)) as (python, server):
+        yield str(python), psutil.Process(server.pid)
+
+
+@pytest.fixture
+def kernels(path, warm_python, tmp_path, monkeypatch):
+    """The notebook's kernel and all tasks that it starts are such Pythons, unless it is in COLD."""
+    program, server = (sys.executable, None) if Path(path).stem in COLD else warm_python
+    spec = tmp_path / "jupyter" / "kernels" / "python3" / "kernel.json"
+    spec.parent.mkdir(parents=True)
+    command = [program, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec.write_text(json.dumps(notebooks.KERNEL | {"argv": command}))
+    found = environment(JUPYTER_PATH=str(tmp_path / "jupyter"), PYTHON=program)
+    for name, value in found.items():  # the mark reaches the kernel and its children
+        monkeypatch.setenv(name, value)
+    yield
+    assert server is None or eventually(lambda: not server.children(), 5), server.children()
+
+
 @pytest.mark.slow("executes every notebook")
 @pytest.mark.parametrize("path", ALONE)
-def test_it_runs_and_its_claims_hold(path, tmp_path, monkeypatch):
-    for name, value in environment().items():  # the mark reaches the kernel and its children
-        monkeypatch.setenv(name, value)
+def test_it_runs_and_its_claims_hold(path, tmp_path, kernels):
     source = ROOT / path
     executed = notebooks.execute(
         source, tmp_path / source.name, SHORTER.get(source.stem), limit=round(seconds(120))
