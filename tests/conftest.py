@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import functools
 import itertools
 import json
 import os
@@ -9,13 +10,17 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import machine
 import numpy as np
+import psutil
 import pytest
+import warm
 from machine import seconds
 from watch import ROOT, environment, eventually, held, listening, processes, task_pid
 
@@ -250,7 +255,8 @@ def default_run(run, once):
 
     def _default_run(folder) -> Finished:
         def make(where):
-            output = run(folder, "--results", where / "results", curves=True).output
+            more = {"curves": True, "cold": True}  # as a user's
+            output = run(folder, "--results", where / "results", **more).output
             (where / "screen").write_text(output)
 
         where = once(f"default-{folder}", make)
@@ -266,11 +272,33 @@ def default_ports(shared):
         yield
 
 
-@pytest.fixture
-def run(start):
-    """Runs an example to the end: `run("HogWild", "--steps", 20)` -> Finished."""
+@pytest.fixture(scope="session")
+def warm_python():
+    """`warm_python()`: the path of a Python that has imported TensorFlow already, and the process
+    that it forks; the usual one and None where there is no such thing."""
+    with contextlib.ExitStack() as stack:
 
-    def _run(folder, *flags, ok: bool = True, patience: float = 120, **more) -> Finished:
+        @functools.cache
+        def _warm_python():
+            if not warm.POSSIBLE:
+                return sys.executable, None
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            python, server = stack.enter_context(warm.python(folder))
+            return str(python), psutil.Process(server.pid)
+
+        yield _warm_python
+
+
+@pytest.fixture
+def run(start, warm_python):
+    """Runs an example to the end: `run("HogWild", "--steps", 20)` -> Finished. Its tasks start
+    sooner than a user's, unless `cold` is true: they find TensorFlow imported."""
+
+    def _run(
+        folder, *flags, ok: bool = True, patience: float = 120, cold: bool = False, **more
+    ) -> Finished:
+        if not cold:
+            more.setdefault("PYTHON", warm_python()[0])
         process, results = start(folder, *flags, **more)
         output, _ = process.communicate(timeout=seconds(patience))
         assert not ok or process.returncode == 0, output

@@ -107,7 +107,7 @@ def aborting(example: str, to):
 )
 def test_a_run_with_aborted_calls_matches_its_formula(run, tmp_path, example, more):
     """Aborted in the loop, in the chief's thread and at the end, before or after the call."""
-    steps, workers = 120, 2
+    steps, workers = 240, 2  # a worker that is slower than the other makes enough of them, too
     finished = run(example, "--model", "linear", "--batch_size", 0, "--learning_rate", 0.3,
                    "--steps", steps, *more, root=aborting(example, tmp_path / "mine"))  # fmt: skip
     scheme = scheme_of(example, finished.summary["flags"])

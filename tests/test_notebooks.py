@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import glossary
@@ -17,10 +16,8 @@ import navigation
 import nbformat
 import notebooks
 import printed
-import psutil
 import pytest
 import refresh
-import warm
 from conftest import ROOT, environment, eventually, processes
 from machine import seconds
 
@@ -121,21 +118,10 @@ def quoted(cell) -> list[str]:
     return [text for text in shown if text.startswith(("From `", "```diff"))]
 
 
-@pytest.fixture(scope="module")
-def warm_python():
-    """The path of a Python that has imported TensorFlow already, and the process that it forks;
-    the usual one and None where there is no such thing."""
-    if not warm.POSSIBLE:
-        yield sys.executable, None
-        return
-    with tempfile.TemporaryDirectory() as folder, warm.python(Path(folder)) as (python, server):
-        yield str(python), psutil.Process(server.pid)
-
-
 @pytest.fixture
 def kernels(path, warm_python, tmp_path, monkeypatch):
     """The notebook's kernel and all tasks that it starts are such Pythons, unless it is in COLD."""
-    program, server = (sys.executable, None) if Path(path).stem in COLD else warm_python
+    program, server = (sys.executable, None) if Path(path).stem in COLD else warm_python()
     spec = tmp_path / "jupyter" / "kernels" / "python3" / "kernel.json"
     spec.parent.mkdir(parents=True)
     command = [program, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
