@@ -282,7 +282,8 @@ def test_a_task_that_waits_at_the_queue_computes_nothing(run, tmp_path):
          "sooner = global_step.assign(0)\nso_far = ["),
         ("    ready.open(sess)\n", program),
     )  # fmt: skip
-    finished = run("Actor-Learner", "--workers", 1, "--capacity", 1, "--steps", 10, root=root)
+    flags = ("--workers", 1, "--capacity", 1, "--steps", 10)
+    finished = run("Actor-Learner", *flags, root=root, cold=True)  # it stops the actor's process
     log = (finished.results / "logs" / "chief-0.log").read_text()
     measured = json.loads(re.search(r"^\{.*\}$", log, re.M)[0])
     assert measured["sizes"] == [1, 1, 1, 1]
