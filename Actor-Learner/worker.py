@@ -52,7 +52,7 @@ def connect() -> tf.Session:
     """6. A session on the learner, once its parameters are ready."""
     addresses.wait_for("chief 0", task.hosts["chief"][0], flags.timeout)
     session = closing.Session(server.target, config=task.config)
-    session.closes = False  # without the learner, that may take minutes
+    session.closes = False  # to close it may take minutes without the learner
     ready.wait(session, "chief 0", flags.timeout)
     return session
 

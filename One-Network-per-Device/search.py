@@ -145,8 +145,6 @@ class Search:
                 return what(self._session)
             except LOST:
                 print(f"{self._task.name} lost the ps; reconnecting", flush=True)
-                if self._session is not None:
-                    self._session.closes = False  # that may take minutes without the ps
                 self._session, self._lost = None, True
 
     def _connect(self) -> None:
@@ -155,6 +153,7 @@ class Search:
         addresses.wait_for("ps 0", task.hosts["ps"][0], task.flags.timeout)
         # It repeats a call that TensorFlow has aborted; to make one twice changes nothing here.
         session = Connection(self._server.target, task.config, self._graph)
+        session.closes = False  # to close it may take minutes without the ps
         ready = self._ready["worker 0"]  # the chief's
         if not task.is_chief:
             ready.wait(session, "worker 0", task.flags.timeout)

@@ -222,8 +222,8 @@ def _start_again(task) -> None:
 def let_go(task) -> None:
     """Opens the gates at which the ps and the worker servers wait, so that they exit.
 
-    A server may exit before it answers. TensorFlow would repeat such a call without end, so each
-    has half a second, and is repeated only while the server is there.
+    A server may exit before it answers. TensorFlow would repeat the call without end. So a call has
+    half a second, and is repeated only while the server is there.
     """
     v1 = tf.compat.v1
     for job, k in task.servers:

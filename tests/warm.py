@@ -4,7 +4,7 @@ Importing TensorFlow is most of what a short run costs, and the notebooks start 
 `python()` gives the path of a Python for them. What runs is the same script, in a process of its
 own; it only finds TensorFlow imported, as gunicorn's `--preload` does for a server's workers.
 
-    python -m warm FOLDER    serves forks until its standard input is closed
+    python warm.py FOLDER    serves forks until its standard input is closed
 """
 
 import atexit
