@@ -1,5 +1,7 @@
 """A warm Python does what Python does, only sooner."""
 
+import contextlib
+import functools
 import os
 import re
 import signal
@@ -87,6 +89,49 @@ def test_a_signal_ends_it_and_its_fork(started, number):
         process.send_signal(number)
         assert process.wait() == -number
     assert eventually(lambda: not server.children(), 5)
+
+
+def test_what_it_held_is_free_once_it_was_killed(started, tmp_path):
+    """A run restarts a killed task at once, on the same port. Here the server is as slow as on a
+    busy machine: it learns of the kill and of the restart at the same time."""
+    python, server = started
+    hold = (
+        f"{IMPORTS}import fcntl, time\nfile = open('held', 'w')\n"
+        "fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
+        "memory = b'x' * 2**30  # so that it takes longer to die\n"
+        "print('holds', flush=True)\ntime.sleep(1000)"
+    )
+
+    def start():
+        return subprocess.Popen([python, "-c", hold], text=True, stdout=subprocess.PIPE,
+                                cwd=tmp_path)  # fmt: skip
+
+    with contextlib.ExitStack() as stack:
+        process = stack.enter_context(start())
+        for _ in range(5):
+            assert process.stdout.readline() == "holds\n"
+            server.suspend()
+            process.kill()
+            process.wait()
+            process = stack.enter_context(start())
+            assert eventually(functools.partial(connected, process.pid), 10)
+            server.resume()
+        assert process.stdout.readline() == "holds\n"
+        process.kill()
+
+
+def connected(pid: int) -> bool:
+    """Whether a client has a socket, the only one that it opens."""
+    links = Path(f"/proc/{pid}/fd").iterdir()
+    return any(os.readlink(link).startswith("socket:") for link in links)
+
+
+def test_with_a_library_to_preload_it_is_not_a_fork(started, monkeypatch):
+    """The loader reads the variable only when a program starts."""
+    monkeypatch.setenv("LD_PRELOAD", "libm.so.6")
+    command = [started[0], "-c", f"{IMPORTS}import os; print(os.getppid())"]
+    done = subprocess.run(command, text=True, stdout=subprocess.PIPE, check=True)
+    assert int(done.stdout) == os.getpid()
 
 
 def test_it_is_in_the_network_of_the_process_that_starts_it(started):

@@ -78,7 +78,9 @@ def serve(listener: socket.socket) -> tuple[dict, list[int]]:
     for source in (listener, ends[0], sys.stdin):
         selector.register(source, selectors.EVENT_READ)
     while True:
-        for source in [key.fileobj for key, _ in selector.select()]:
+        # New clients last: what a killed one held, such as a port, is free before the next starts.
+        ready = [key.fileobj for key, _ in selector.select()]
+        for source in sorted(ready, key=lambda source: source is listener):
             if source is sys.stdin:
                 for pid in clients.values():
                     os.kill(pid, signal.SIGKILL)
@@ -104,15 +106,16 @@ def serve(listener: socket.socket) -> tuple[dict, list[int]]:
                     if ended:
                         with contextlib.suppress(OSError):  # the client was killed
                             client.send(str(status).encode())
-                        with contextlib.suppress(KeyError):  # the same
-                            selector.unregister(client)
+                        selector.unregister(client)
                         client.close()
                         del clients[client]
             elif source in clients:  # else it has ended meanwhile
                 number = source.recv(100)
-                if not number:
-                    selector.unregister(source)
                 os.kill(clients[source], int(number or signal.SIGKILL))
+                if not number:  # the client was killed
+                    os.waitpid(clients.pop(source), 0)
+                    selector.unregister(source)
+                    source.close()
 
 
 def become(told: dict, files: list[int]) -> None:

@@ -17,7 +17,10 @@ PASSED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.S
 
 
 def needs_tensorflow(flags: list[str]) -> bool:
-    """Whether Python is to run a script, a kernel, or a program that uses `common.cluster`."""
+    """Whether Python is to run a script, a kernel, or a program that uses `common.cluster`; not
+    with a library that only a new process loads."""
+    if "LD_PRELOAD" in os.environ:
+        return False
     flags = flags[1:] if flags[:1] == ["-u"] else flags
     kind, what = [*flags, "", ""][:2]
     return (
