@@ -32,7 +32,7 @@ from common.record import results
 HERE = Path(__file__).resolve().parent
 FOUND, TABLE = HERE / "faults.jsonl", HERE / "faults.md"
 MOMENTS, FAULTS = ("start", "middle", "end"), ("kill", "term", "stop", "cut", "two")
-QUICK = {"HogWild": 1000}  # --steps
+QUICK = {"HogWild": 3000}  # --steps
 
 
 def everything() -> list[str]:

@@ -18,6 +18,7 @@ from conftest import (
     environment,
     kill_and_see_it_back,
     reach,
+    wait_for_checkpoint,
 )
 from machine import seconds
 
@@ -296,7 +297,7 @@ def test_a_task_that_waits_at_the_queue_computes_nothing(run, tmp_path):
 def test_killed_tasks_come_back(start):
     """An actor, then the learner: each comes back, and the run makes all its updates."""
     delay = seconds(0.03)
-    process, where = start("Actor-Learner", "--steps", 300, "--target_return", 501, "--episodes", 1,
+    process, where = start("Actor-Learner", "--steps", 600, "--target_return", 501, "--episodes", 1,
                            "--delay", f"0:{delay},1:{delay}")  # fmt: skip
     reach(where, 60)
     lost = kill_and_see_it_back(where, "worker", 1)
@@ -304,17 +305,18 @@ def test_killed_tasks_come_back(start):
     reached = reach(where, before + 20)[-1]["global_step"]
     steps = sorted(e["global_step"] for e in events_of(where) if e["global_step"] <= reached)
     assert steps == list(range(1, reached + 1))  # an actor's death undoes no update
+    wait_for_checkpoint(where, 61)
     lost = kill_and_see_it_back(where, "chief", 0)
     output, _ = process.communicate(timeout=seconds(120))
     assert process.returncode == 0, output
     summary = json.loads((where / "summary.json").read_text())
-    assert summary["global_step"] == 300
+    assert summary["global_step"] == 600
     restarts = {f"{task['job']} {task['index']}": task["restarts"] for task in summary["tasks"]}
     assert restarts == {"worker 0": 0, "worker 1": 1, "chief 0": 1}
     assert "chief 0 was killed by SIGKILL: restarted (1 of 3)" in output
-    assert re.search(r"^\[chief 0\] continues at update \d+ of 300$", output, re.M)
+    assert re.search(r"^\[chief 0\] continues at update \d+ of 600$", output, re.M)
     found = {e["global_step"] for e in events_of(where)}
-    assert found == set(range(1, 301))  # none is missing; some may have been repeated
+    assert found == set(range(1, 601))  # none is missing; some may have been repeated
     for k in (0, 1):
         log = (where / "logs" / f"worker-{k}.log").read_text()
         assert f"worker {k} lost chief 0" in log

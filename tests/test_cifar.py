@@ -723,7 +723,7 @@ def test_killed_ps_comes_back(start, tmp_path, monkeypatch):
     """The new session finds what the checkpoint's updates had made of parameters, averages and
     moving statistics, and continues from there. Otherwise the run is like an undisturbed one."""
     monkeypatch.setattr(xception, "MIDDLE", 1)  # as in the copy
-    delay, steps = seconds(0.03), 60
+    delay, steps = seconds(0.1), 60  # long enough for a checkpoint, also on a slow disk
     flags = ["--delay", f"0:{delay}", "--scheme", "synchronous", "--steps", steps]
     flags += ["--decay_steps", 40]
     process, where = start("CIFAR-10", *RECORDED, *flags, root=recorded(tmp_path / "mine"))

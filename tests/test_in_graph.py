@@ -116,7 +116,7 @@ def test_threads_match_their_formula(run, tmp_path):
 def test_killed_tasks_come_back(start, mode, steps, tasks):
     """Nothing restarts at 0, and the run completes. The averaged one makes several steps in a call,
     and ends with exactly the parameters of its formula, although the ps was lost."""
-    delay = seconds(0.01)
+    delay = seconds(0.03)  # long enough for a checkpoint, also on a slow disk
     flags = ["--mode", mode, "--steps", steps, "--delay", f"0:{delay},1:{delay}"]
     flags += [*WHOLE, "--steps_per_execution", 4] if mode == "averaged" else []
     process, where = start(EXAMPLE, *flags, "--timeout", seconds(600))

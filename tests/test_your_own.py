@@ -8,7 +8,7 @@ import subprocess
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
-from conftest import ROOT, Finished, environment, kill_and_see_it_back, reach, seconds
+from conftest import ROOT, Finished, environment, kill_and_see_it_back, seconds, wait_for_checkpoint
 from sklearn.datasets import load_iris
 from test_transfers import assert_one_transfer_each_way, probed
 
@@ -45,21 +45,20 @@ def test_killed_ps_comes_back_with_the_slots(start):
     """A lost ps is restored from the checkpoint, Adam's powers included. A call makes several
     steps. Dropout is on in training and off in evaluation."""
     flags = ["--dropout", 0.5, "--steps_per_execution", 5, "--delay", "0:0.01,1:0.01"]
-    process, where = start("Your-Own", "--steps", 1000, *flags)
-    reach(where, 200)
+    process, where = start("Your-Own", "--steps", 2000, *flags)
+    wait_for_checkpoint(where, 100)
     killed = kill_and_see_it_back(where, "ps", 0)
     output, _ = process.communicate(timeout=seconds(120))
     assert process.returncode == 0, output
     finished = Finished(process.returncode, output, where)
     summary = finished.summary
     assert summary["flags"]["dropout"] == 0.5
-    assert summary["global_step"] == 1000
+    assert summary["global_step"] == 2000
     assert [task["restarts"] for task in summary["tasks"]] == [1, 0, 0]
     assert summary["test_accuracy"] >= 0.94
     events = sorted((e for k in (0, 1) for e in finished.events(k)), key=lambda e: e["time"])
     first = min(e["global_step"] for e in events if e["time"] > killed + 1)
-    reached = next(e["time"] for e in events if e["global_step"] >= first - 2)
-    assert first > 20 and killed - reached < seconds(2)  # it continued from the checkpoint
+    assert first > 100  # it continued from the checkpoint
     assert_adam_is_on_the_ps(finished)
     assert_dropout_is_off_in_evaluation(finished)
 
