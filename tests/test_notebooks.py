@@ -26,6 +26,7 @@ from common.teach import hosted
 ALL = [str(path) for path in notebooks.everything()]
 ALONE = [p for p in ALL if ROOT / p not in notebooks.SIDE_BY_SIDE.glob("*.ipynb")]
 FINDS = 'it needs common/."\n'  # up to here, each first cell finds the collection
+TEXT = str(ROOT / "common" / "requirements.txt")  # any short text
 # Parameters that save time. A straggler must be slow compared with this machine.
 SHORTER = {
     "Recovery": {"between": 11, "saves": 20},
@@ -48,20 +49,20 @@ SHORTER = {
         "seeds": 1,
     },
     "Keras-Model": {"steps": 200},
-    "AGN": {"batches": 480, "hidden": 500, "seeds": 1},
+    "AGN": {"batches": 480, "hidden": 500, "seeds": 1, "simulated": 800},
     "Stale-Synchronous-Parallel": {"steps": 200, "simulated_steps": 1000, "seeds": 1},
     "DC-ASGD": {"steps": 400, "workers": 2, "real_steps": 80},
-    "SAGN": {"batches": 400, "window": 10, "hidden": 500, "seeds": 1},
+    "SAGN": {"batches": 400, "window": 10, "hidden": 500, "seeds": 1, "simulated": 800},
     "HogWild": {"steps": 300, "delay": seconds(0.02)},
     "Non-Distributed-Setup": {"steps": 200},
     "Distributed-Setup": {"steps": 60},
-    "DOWNPOUR-Easy": {"workers": 3, "batch": 8, "rate_seeds": 1},
+    "DOWNPOUR-Easy": {"workers": 3, "batch": 8, "rate_seeds": 1, "rate_batches": 2000},
     "DOWNPOUR": {"steps": 150, "hidden": 500, "seeds": 1},
     "Dynamic-SGD": {"steps": 50, "seeds": 1},
-    "AEASGD": {"seeds": 1, "exchanges": 16},
+    "AEASGD": {"seeds": 1, "simulated": 800, "exchanges": 16},
     "AEAMSGD": {"exchanges": 16},
     "Local-SGD": {"rounds": 6, "seeds": 1, "batches": 1000},
-    "A-Small-GPT": {"early": 20, "steps": 60, "letters": 20},
+    "A-Small-GPT": {"text": TEXT, "early": 20, "steps": 60, "letters": 20},
     "Sign-SGD": {"few": 3, "many": 30, "pairs": 1, "seeds": 1, "lengths": [50, 200]},
     "DiLoCo": {"rounds": 5, "seeds": 1, "steps": 20},
     "Async-DiLoCo": {"pushes": 120, "seeds": 1, "steps": 20},
