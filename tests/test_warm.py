@@ -77,6 +77,24 @@ def test_a_script_finds_its_neighbours_and_prints_at_once(started, tmp_path):
         assert process.wait() == 0
 
 
+def test_a_launcher_is_a_fork_where_a_test_says_so(started, tmp_path, monkeypatch):
+    folder = tmp_path / "common" / "launch"
+    folder.mkdir(parents=True)
+    (folder / "__main__.py").write_text(
+        "import sys\npath = dict.fromkeys(sys.path)  # a fork may have a folder twice\n"
+        "print(*sys.argv, *path, __name__, 'tensorflow' in sys.modules)\n"
+    )
+
+    def printed(python) -> str:
+        said = subprocess.run([python, folder, "--flag"], cwd="/", text=True, check=True,
+                              stdout=subprocess.PIPE).stdout  # fmt: skip
+        return said.replace(str(started[0].parents[1]), sys.prefix)
+
+    assert printed(started[0]) == printed(sys.executable)
+    monkeypatch.setenv("WARM_LAUNCHER", "1")
+    assert printed(started[0]) == printed(sys.executable).replace("False", "True")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_ends_it_and_its_fork(started, number):
     python, server = started

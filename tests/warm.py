@@ -12,7 +12,7 @@ import contextlib
 import ctypes
 import gc
 import importlib
-import json
+import marshal
 import os
 import runpy
 import selectors
@@ -27,6 +27,7 @@ from pathlib import Path
 # It passes on Linux namespaces, and takes its packages from a virtual environment.
 POSSIBLE = sys.platform == "linux" and sys.prefix != sys.base_prefix
 CLIENT = Path(__file__).with_name("warm_client.py")
+LAUNCHER = ("psutil", "rich.console", "rich.progress", "rich.table")  # it takes long to import them
 NAMESPACES = ("user", "net")  # a run's tasks are in its private network
 
 
@@ -38,10 +39,11 @@ def python(folder: Path):
     program.parent.mkdir(parents=True)
     for name in ("pyvenv.cfg", "lib", "share"):  # with these, Python finds its packages
         (folder / name).symlink_to(home / name)
-    command = shlex.join([sys.executable, "-IS", str(CLIENT), str(folder)])
-    program.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
-    program.chmod(0o755)
     real = os.path.realpath(sys.executable)
+    usual = f'[ "$1" = -I ] && exec {shlex.quote(real)} "$@"\n'  # it needs no packages
+    command = shlex.join([real, "-IS", str(CLIENT), str(folder)])
+    program.write_text(f'#!/bin/sh\n{usual}exec {command} "$@"\n')
+    program.chmod(0o755)
     with subprocess.Popen(
         [program, str(Path(__file__)), str(folder)],
         executable=real,
@@ -60,7 +62,7 @@ def load() -> None:
     """Imports what takes long and starts no thread of its own, TensorFlow as `common/cluster.py`
     does."""
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
-    for name in ("tensorflow.compat.v1", "matplotlib.pyplot", "ipykernel.kernelapp"):
+    for name in ("tensorflow.compat.v1", "matplotlib.pyplot", "ipykernel.kernelapp", *LAUNCHER):
         importlib.import_module(name)
     del os.environ["TF_USE_LEGACY_KERAS"]
     gc.freeze()  # no fork copies them by collecting garbage
@@ -93,7 +95,7 @@ def serve(listener: socket.socket) -> tuple[dict, list[int]]:
                     signal.set_wakeup_fd(-1)
                     for each in (selector, *ends, listener, client, *clients):
                         each.close()
-                    return json.loads(message), files
+                    return marshal.loads(message), files
                 for file in files:
                     os.close(file)
                 if pid:
@@ -161,6 +163,10 @@ def run(flags: list[str]) -> None:
     sys.argv = flags if script else [kind, *rest[1:]]
     first = os.path.dirname(os.path.abspath(kind)) if script else os.getcwd()
     sys.path[:0] = [first, *filter(None, more)]
+    if os.path.isdir(kind):  # of a `__main__.py`; it becomes the first of the path
+        del sys.path[0]
+        runpy.run_path(kind, run_name="__main__")
+        return
     if kind == "-m":
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
         return

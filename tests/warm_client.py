@@ -7,7 +7,7 @@ What needs no TensorFlow is started in the usual way instead.
 """
 
 import contextlib
-import json
+import marshal
 import os
 import signal
 import socket
@@ -18,13 +18,15 @@ PASSED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.S
 
 def needs_tensorflow(flags: list[str]) -> bool:
     """Whether Python is to run a script, a kernel, or a program that uses `common.cluster`; not
-    with a library that only a new process loads."""
+    with a library that only a new process loads. The launcher needs only other packages; but it is
+    one of these, too, where a test says so."""
     if "LD_PRELOAD" in os.environ:
         return False
     flags = flags[1:] if flags[:1] == ["-u"] else flags
     kind, what = [*flags, "", ""][:2]
     return (
         kind.endswith(".py")
+        or (kind.endswith("/common/launch") and "WARM_LAUNCHER" in os.environ)
         or (kind, what) == ("-m", "ipykernel_launcher")
         or (kind == "-c" and what.startswith("from common import cluster"))
     )
@@ -41,13 +43,13 @@ def main(folder: str, *flags: str) -> int:
     umask = os.umask(0o777)
     os.umask(umask)
     told = {
-        "flags": flags,
+        "flags": [*flags],
         "cwd": os.getcwd(),
         "env": dict(os.environ),
         "umask": umask,
         "nice": os.getpriority(os.PRIO_PROCESS, 0),
         "cores": [*os.sched_getaffinity(0)],
-        "ignored": [s for s in PASSED if signal.getsignal(s) == signal.SIG_IGN],
+        "ignored": [int(s) for s in PASSED if signal.getsignal(s) == signal.SIG_IGN],
     }
 
     def pass_on(number, _):
@@ -56,7 +58,7 @@ def main(folder: str, *flags: str) -> int:
 
     for number in PASSED:
         signal.signal(number, pass_on)
-    socket.send_fds(server, [json.dumps(told).encode()], [0, 1, 2, *spaces])
+    socket.send_fds(server, [marshal.dumps(told)], [0, 1, 2, *spaces])
     for fd in (0, 1, 2, *spaces):
         os.close(fd)  # who reads from a pipe waits until all that could write have closed it
     status = int(server.recv(100) or signal.SIGKILL)
