@@ -9,9 +9,10 @@ import tensorflow.compat.v1 as tf
 from common import datasets
 from common.graph.scope import scope
 
-NEXT = "next_element"  # what takes an element in a step
+READY = 8  # elements that are made before a step takes them
 END = "End of sequence"  # TensorFlow's words for a data set that has no more elements
-# Graph -> of each of its data sets: what starts it again, and how many elements it has.
+# Graph -> of each of its data sets: what starts it again, how many elements it has, and what takes
+# one between two steps.
 _started_in: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
@@ -99,18 +100,27 @@ def is_end(error: tf.errors.OutOfRangeError) -> bool:
     return END in error.message
 
 
-def is_cut(error: tf.errors.OpError) -> bool:
-    """Whether a step found no element, because a call was aborted while it took one: TensorFlow
-    cancels that, and the data set gives no more. At first it may say that it is cancelled, then it
-    seems to have ended."""
-    cancelled = isinstance(error, tf.errors.CancelledError) and NEXT in error.message
-    return cancelled or is_end(error)
+def is_cut(session: tf.Session) -> bool:
+    """Whether a data set of the session's graph makes no more elements. Takes some of each.
+
+    If a call is aborted while it takes an element, TensorFlow cancels that, and the data set makes
+    no more. It gives those that are ready, and the one that it was making; then it may say once
+    that it is cancelled, and it seems to have ended. No step must be the one that finds out: a
+    scheme that pushes before it computes may be in the middle of its update then.
+    """
+    takes = [take for *_, take in _started_in.get(session.graph, [])]
+    try:
+        for _ in range(READY + 2):
+            session.run(takes)
+    except (tf.errors.OutOfRangeError, tf.errors.CancelledError):
+        return True
+    return False
 
 
 def start_again(session: tf.Session) -> bool:
     """Starts the data sets of a session's graph again that never end; returns whether all are such.
     See `is_cut`."""
-    starts, sizes = zip(*_started_in[session.graph])
+    starts, sizes, _ = zip(*_started_in[session.graph])
     endless = all(size == tf.data.INFINITE_CARDINALITY for size in session.run(sizes))
     if endless:
         session.run(starts)
@@ -171,15 +181,16 @@ def _next(dataset, structure, size: tf.Tensor, flags, worker: int):
     """Makes the function that makes the next element, of this `structure`; the elements of
     `dataset` are its parts. `size`: how many there are."""
     with tf.device("/cpu:0"):  # of this task
-        iterator, start, kind = _iterator(dataset.prefetch(8).with_options(_options(1)))
+        iterator, start, kind = _iterator(dataset.prefetch(READY).with_options(_options(1)))
+        take = tf.group(tf.raw_ops.IteratorGetNextSync(iterator=iterator, **kind))
     tf.add_to_collection(tf.GraphKeys.TABLE_INITIALIZERS, start)  # run by tf.tables_initializer
-    _started_in.setdefault(start.graph, []).append((start, size))
+    _started_in.setdefault(start.graph, []).append((start, size, take))
     seconds = (flags.delay or {}).get(worker)
 
     def next_element():
         late = [tf.numpy_function(lambda: time.sleep(seconds), [], [])] if seconds else []
         with tf.device("/cpu:0"), tf.control_dependencies(late):
-            found = tf.raw_ops.IteratorGetNextSync(iterator=iterator, name=NEXT, **kind)
+            found = tf.raw_ops.IteratorGetNextSync(iterator=iterator, name="next_element", **kind)
         return tf.nest.pack_sequence_as(structure, found, expand_composites=True)
 
     return next_element

@@ -42,7 +42,6 @@ class Session:
         self._of = {step.op: step for step in steps}
         self._found: dict[tuple[str, ...], Step | None] = {}
         self._due = 0.0
-        self._aborted = False  # since the data set was started
         self.should_stop, self.graph = monitored.should_stop, monitored.graph
 
     def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
@@ -73,20 +72,16 @@ class Session:
                 return self._take(step, wanted, more)
             except aborts.CallAborted:
                 print(ABORTED, flush=True)
-                self._aborted = True
-            except (tf.errors.OutOfRangeError, tf.errors.CancelledError) as error:
-                # An abort in the middle of an element ends the data set, too.
-                if not (self._aborted and data.is_cut(error)):
-                    raise
-                self._aborted = False
-                if not data.start_again(self._steps[0].session):
-                    print("the abort ended the data set, which does not repeat", flush=True)
-                    raise tf.errors.OutOfRangeError(None, None, data.END) from error
-                print("the abort ended the data set: it starts again", flush=True)
             # Its row says whether it was counted. Either way the next step is a new one.
             self._notes.aborted()
+            session = self._steps[0].session
             with contextlib.suppress(tf.errors.CancelledError):  # the run has been stopped
-                self._steps[0].session.run(self._again)
+                session.run(self._again)
+            if data.is_cut(session):
+                if not data.start_again(session):
+                    print("the abort ended the data set, which does not repeat", flush=True)
+                    raise tf.errors.OutOfRangeError(None, None, data.END)
+                print("the abort ended the data set: it starts again", flush=True)
         raise RuntimeError(f"TensorFlow aborted {MANY} calls in a row, and no task was lost")
 
     def _take(self, step: Step, wanted, more: Sequence):
