@@ -9,6 +9,8 @@ Each worker repeats this:
 """
 
 from common import cluster, data, models  # import first: quiet start-up
+import contextlib
+
 import tensorflow as tf
 
 import problem  # in this folder
@@ -103,9 +105,14 @@ if task.is_chief:
     record.finish()
 
 
+@tf.function
 def barrier():
-    context = tf.distribute.get_replica_context()
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.constant(1.0))
+    context = tf.distribute.get_replica_context
+    strategy.run(lambda: context().all_reduce(tf.distribute.ReduceOp.SUM, tf.constant(1.0)))
 
 
-tf.function(lambda: strategy.run(barrier))()
+barrier()
+# A worker that has passed may still owe another one a part of the ring's sum. So it stays until all
+# have passed: if this one fails, the others have left.
+with contextlib.suppress(tf.errors.UnavailableError, tf.errors.AbortedError):
+    barrier()

@@ -351,6 +351,25 @@ def test_multi_worker_mirrored_starts_again_when_a_worker_is_lost(start):
     assert after <= {number + 1 for number in checkpoints}
 
 
+def test_a_worker_that_leaves_first_stops_nobody(run, tmp_path):
+    """Worker 2 leaves as soon as all have passed the first barrier at the end."""
+    script = (ROOT / HERE / "multi_worker_mirrored.py").read_text()
+    before, barrier, rest = script.partition("\nbarrier()\n")
+    leave = f"""{barrier}
+import os, pathlib, time
+pathlib.Path(flags.results, f"passed-{{task.index}}").touch()
+while task.index == 2:
+    if len([*pathlib.Path(flags.results).glob("passed-*")]) == 3:
+        os._exit(0)
+    time.sleep(0.001)
+"""
+    root = copy_example(HERE, tmp_path, multi_worker_mirrored=f"{before}{leave}{rest}")
+    work = ("--strategy", "multi_worker_mirrored", "--workers", 3, "--steps", 20)
+    finished = run(HERE, *work, root=root)
+    logs = [path.read_text() for path in (finished.results / "logs").glob("*.log")]
+    assert len(logs) == 3 and not any("starting again" in log for log in logs), logs
+
+
 @pytest.mark.slow("a run whose worker is killed")
 def test_without_restarts_it_ends_with_a_one_line_error(start):
     """Although the other worker notices the loss, and would start again. Where only the launcher
