@@ -94,7 +94,7 @@ with session.next_update(global_step, flags, gathered) as update:
 rounds.release(applied, update, gathered)
 
 # For TensorBoard, once a second; token.number is the number of this step's update
-tf.summary.scalar("learning_rate", apply.rate(flags, token.number))
+tf.summary.scalar("schedule/learning_rate", apply.rate(flags, token.number))
 tf.summary.image("distorted", x, max_outputs=4)
 
 # 6. The monitored session: worker 0 initialises w~, starts its thread, and gives each worker a

@@ -75,7 +75,7 @@ with session.next_update(global_step, flags, push) as update:
     step, averages = apply.update(flags, update.number, params, grads, moving, statistics)
 
 # For TensorBoard, once a second
-tf.summary.scalar("learning_rate", apply.rate(flags, update.number))
+tf.summary.scalar("schedule/learning_rate", apply.rate(flags, update.number))
 tf.summary.image("distorted", x, max_outputs=4)
 
 # 6. The monitored session: worker 0 initialises w~. At the start and the end, each waits for all.

@@ -57,7 +57,7 @@ with session.next_update(global_step, flags, push) as update:
     rate = tf.train.exponential_decay(flags.learning_rate, update.number, flags.steps, 0.1)
     optimizer = tf.train.AdamOptimizer(rate)
     step = optimizer.apply_gradients(zip(push.values, params))
-tf.summary.scalar("learning_rate", rate)  # for TensorBoard
+tf.summary.scalar("schedule/learning_rate", rate)  # for TensorBoard
 
 # A hook sees every step. This one writes the rate to logs/worker-K.log once a second.
 log_rate = tf.train.LoggingTensorHook(

@@ -708,7 +708,7 @@ def keeps_the_contract(finished) -> None:
     for path in finished.results.glob("*/events*"):
         for event in tf.train.summary_iterator(str(path)):
             tags |= {value.tag for value in event.summary.value}
-    assert any(tag.startswith("distorted") for tag in tags) and "learning_rate" in tags
+    assert any(tag.startswith("distorted") for tag in tags) and "schedule/learning_rate" in tags
 
 
 @pytest.mark.slow("a run that learns")

@@ -81,7 +81,8 @@ def test_links_and_paths_exist(readme):
     for quoted in re.findall(r"`([^`\s]+/[^`\s]*|[\w-]+\.(?:py|sh|txt|toml|mplstyle))`", prose):
         variable = re.match(r"(NAME|trial_T|params|global_step|weights_0|biases_0)/", quoted)
         other = (
-            quoted.startswith(("HogWild/results", "logs/", "time/", "speed/")) or "://" in quoted
+            quoted.startswith(("HogWild/results", "logs/", "time/", "speed/", "schedule/"))
+            or "://" in quoted
         )
         if variable or other:
             continue

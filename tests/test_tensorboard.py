@@ -2,11 +2,13 @@
 
 import collections
 import itertools
+import re
 from argparse import Namespace
 
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
+from conftest import ROOT
 from tensorboard.plugins.hparams import metadata as hparams
 
 from common.record import trace
@@ -90,6 +92,14 @@ def assert_runs(finished, names: set[str]) -> None:
     assert flags == {name: expected[name] for name in flags}
     assert {"workers", "steps", "seed"} <= set(flags)
     assert not {"results", "checkpoint_dir", "timeout", "network"} & set(flags)
+
+
+def test_the_loss_comes_first():
+    """TensorBoard sorts the tags."""
+    texts = [path.read_text() for path in ROOT.glob("[A-Z]*/*.py")]
+    own = [tag for text in texts for tag in re.findall(r'summary\.scalar\("([^"]+)"', text)]
+    assert len(own) >= 4
+    assert min(*TAGS, *own, "test_accuracy") == "loss"
 
 
 SLOW = pytest.mark.slow("another scheme")

@@ -104,7 +104,7 @@ def test_adam_lives_on_the_ps_and_its_rate_decays(default_run):
     for path in finished.results.glob("*/events*"):
         for event in tf.train.summary_iterator(str(path)):
             for value in event.summary.value:
-                if value.tag == "learning_rate":
+                if value.tag == "schedule/learning_rate":
                     rates.append((event.step, value.simple_value))
     assert len(rates) >= 2
     for step, rate in rates:
