@@ -137,10 +137,16 @@ def enough(mine: Case, share: float = 0.9) -> int:
     return max(1, ceil(sending * share / (1 - share) / one.computing))
 
 
-def answer(model: str, mine: Case) -> str:
-    """The calculation in words. `mine`: from `case`."""
-    gain, least = mine.ring / mine.alone, enough(mine)
+def answer(mine: Case) -> str:
+    """The calculation in one sentence. `mine`: from `case`."""
+    gain = mine.ring / mine.alone
     much = "are slower than one" if gain < 1 else "beat one"
+    return f"{mine.workers} devices {much}: at most {shown(max(gain, 0.01))} times as fast."
+
+
+def why(model: str, mine: Case) -> str:
+    """What the answer comes from, and what would change it."""
+    least = enough(mine)
     sending = mine.workers * mine.window / mine.ring - mine.computing
     if mine.window >= least:
         then = "The link takes less than a tenth of the time."
@@ -150,7 +156,6 @@ def answer(model: str, mine: Case) -> str:
         more = replace(mine, window=least)
         then = f"With an exchange every {least:,} steps: {shown(more.ring / more.alone)} times."
     return (
-        f"{mine.workers} devices {much}: at most {shown(max(gain, 0.01))} times as fast. "
         f"Between two exchanges, each computes for {duration(mine.computing)} "
         f"({mine.window * mine.batch:,.0f} {MODELS[model].examples}), and a ring sends for "
         f"{duration(sending)}. {then} One parameter server could feed {shown(mine.fed)}."

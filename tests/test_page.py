@@ -123,8 +123,8 @@ def test_so_it_does_with_the_flags_of_a_scheme(flags):
 
 def evaluated(code: str):
     """What a function of the page's modules returns: `code` is its body."""
-    names = {"settings.js": "canDiffer, complete, fromAddress, toAddress",
-             "simulation.js": "Simulation", "digits.js": "DIGITS", "pays.js": "answer"}  # fmt: skip
+    names = {"settings.js": "canDiffer, complete, fromAddress, toAddress", "pays.js": "answer, why",
+             "simulation.js": "Simulation", "digits.js": "DIGITS"}  # fmt: skip
     lines = [
         f'import {{ {each} }} from "{(PAGE / name).as_uri()}";' for name, each in names.items()
     ]
@@ -174,8 +174,9 @@ def test_what_pays_is_what_the_notebook_says():
         dict(zip(("model", "device", "link", "workers", "window"), each, strict=True))
         for each in itertools.product(pays.MODELS, pays.DEVICES, pays.LINKS, (2, 8, 999), (1, 30))
     ]
-    page = evaluated(f"return {json.dumps(every)}.map(answer);")
-    here = [pays.answer(each["model"], pays.case(**each)) for each in every]
+    page = evaluated(f"return {json.dumps(every)}.map((set) => `${{answer(set)}} ${{why(set)}}`);")
+    cases = [(each["model"], pays.case(**each)) for each in every]
+    here = [f"{pays.answer(mine)} {pays.why(model, mine)}" for model, mine in cases]
     number = re.compile(r"\d[\d,.]*\d|\d")
     for ours, theirs in zip(page, here, strict=True):
         assert number.sub("#", ours) == number.sub("#", theirs)
