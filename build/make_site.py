@@ -33,6 +33,7 @@ WEB = ROOT / "build" / "web"
 TUTORIAL = "Basics-Tutorial"
 MOVING = "who-waits"  # where the page that simulates runs is on the site
 MENU = {"README.md": "How to begin", f"{TUTORIAL}/README.md": "Contents"}  # else: the page's title
+FOLDED = {"source_hidden": "hide-input", "outputs_hidden": "hide-output"}  # JupyterLab -> MyST-NB
 FENCE = re.compile(r"(```.*?```|`[^`\n]*`)", re.S)
 CASE = re.compile(r"\[([^\]]+)\]\([^)\s]*common/page/README\.md#([\w-]+)\)")
 PLAY = re.compile(rf"^Try it in the browser: {CASE.pattern}\.$", re.M)
@@ -188,8 +189,10 @@ def notebook(source: Path, sources: list[Path], pictures: Path) -> nbformat.Note
     for cell in found.cells:
         if cell.cell_type == "markdown":
             cell.source = markdown(cell.source, source, sources)
-        elif cell.metadata.get("jupyter", {}).get("source_hidden"):
-            cell.metadata["tags"] = [*cell.metadata.get("tags", []), "hide-input"]
+        else:
+            hidden = cell.metadata.get("jupyter", {})
+            folded = [tag for key, tag in FOLDED.items() if hidden.get(key)]
+            cell.metadata["tags"] = [*cell.metadata.get("tags", []), *folded]
         for output in cell.get("outputs", []):
             about = output.get("metadata", {}).get("image/png", {})
             if "frames" in about:

@@ -104,6 +104,17 @@ def test_every_source_has_its_page_whose_links_lead_somewhere(site):
 
 
 @pytest.mark.slow("renders every notebook")
+def test_what_jupyterlab_folds_is_folded_here(site):
+    found = 0
+    for path in site.glob("**/*.html"):
+        *before, _ = path.read_text(encoding="utf-8").split("warning: the servers of this notebook")
+        for part in before:
+            assert part.rfind("<details") > part.rfind("</details>"), path
+        found += len(before)
+    assert found >= 3
+
+
+@pytest.mark.slow("renders every notebook")
 def test_what_github_shows_as_a_slider_is_one_here(site):
     framed = sum(path.read_text().count('"frames"') for path in ROOT.glob("[!.]*/*.ipynb"))
     assert sum(Page(path).frames for path in site.rglob("*.html")) == framed > 0
