@@ -35,7 +35,9 @@ def assert_complete(finished, workers: int = 2) -> None:
     """Every worker has ended, and all results are there and belong together."""
     summary = finished.summary
     assert [task["exit_code"] for task in summary["tasks"]] == [0] * (workers + 1)
-    assert 40 <= summary["global_step"] < STEPS
+    # In rounds, the 40th update may still wait for the other worker's push.
+    in_rounds = (finished.results / "updates.jsonl").exists()
+    assert 40 - in_rounds <= summary["global_step"] < STEPS
     assert summary["test_accuracy"] > 0.3
     assert len(finished.parameters) == 4
     saved = {path.stem for path in (finished.results / "checkpoints").glob("model.ckpt-*.index")}
@@ -61,7 +63,8 @@ def test_a_hook_of_any_worker_stops_the_run(run, tmp_path, example, worker):
         ("\n# 6. ", STOP.format(worker=worker)),
         (") as sess:", ", hooks=[Stop()]) as sess:"),
     )
-    assert_complete(run(example, "--steps", STEPS, root=root))
+    late = "--delay", f"{1 - worker}:0.01"  # the other one
+    assert_complete(run(example, "--steps", STEPS, *late, root=root))
 
 
 BATCHES = "    next_batch = data.batches(flags, worker=task.index, workers=flags.workers)\n"
