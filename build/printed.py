@@ -5,15 +5,26 @@ In a Markdown cell, a number before a mark is what the notebook printed where th
     A call takes **0.41**<!-- printed "one call: # ms" --> ms.
 
 `#` stands for the number; the other words stand in the notebook's text outputs, in what it
-displayed as Markdown, or in a picture's description, with any white space between them.
+displayed as Markdown, or in a picture's description, with any white space between them; or in what
+`measure/answers.py` has printed for its exercises.
 """
 
+import json
 import re
+from pathlib import Path
 
 import nbformat
 
+ROOT = Path(__file__).parents[1]
+
 NUMBER = r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?"
 MARK = re.compile(rf'(?P<number>{NUMBER})(?P<rest>\**<!-- printed "(?P<words>[^"]*)" -->)')
+
+
+def answers(path) -> str:
+    """What was printed for the answers to the exercises of the notebook at `path`."""
+    found = json.loads((ROOT / "measure" / "answers.json").read_text(encoding="utf-8"))
+    return "\n".join(found.get(str(Path(ROOT, path).relative_to(ROOT)), []))
 
 
 def outputs(notebook: nbformat.NotebookNode) -> str:
@@ -52,7 +63,7 @@ def written(notebook: nbformat.NotebookNode, path) -> nbformat.NotebookNode:
     Raises:
         ValueError: as `value`, or if a mark has no number before it.
     """
-    text = outputs(notebook)
+    text = f"{outputs(notebook)}\n{answers(path)}"
     for cell in notebook.cells:
         if cell.cell_type == "markdown" and "<!-- printed" in cell.source:
             if len(MARK.findall(cell.source)) != cell.source.count("<!-- printed"):
