@@ -1,22 +1,25 @@
 """What the default run of each scheme makes of the small GPT, and how long it takes.
 
-`bash measure/start.sh gpt_defaults [EXAMPLE ...]` runs each once, as a reader would, and writes
-`gpt_defaults.json`, which the notebook A-Small-GPT shows. It takes about 15 minutes.
+`bash measure/start.sh gpt_defaults [EXAMPLE ...]` runs each with three seeds, otherwise
+as a reader would, and writes `gpt_defaults.json`, which the notebook A-Small-GPT shows. It takes
+about 40 minutes.
 """
 
 import json
+import statistics
 import sys
 
 import example_runs
+from searches import spread
 from watch import ROOT
 
 FOUND = ROOT / "measure" / "gpt_defaults.json"
-WORK = ("--model", "gpt", "--data", "text")
+WORK, SEEDS = ("--model", "gpt", "--data", "text"), (0, 1, 2)
 
 
-def run(example: str) -> dict:
+def run(example: str, seed: int) -> dict:
     """The updates, examples, seconds and final test loss (bits per character) of a default run."""
-    summary = example_runs.run(example, *WORK).summary
+    summary = example_runs.run(example, *WORK, "--seed", seed).summary
     return {
         "learning_rate": summary["flags"]["learning_rate"],
         "updates": summary["global_step"],
@@ -27,14 +30,17 @@ def run(example: str) -> dict:
 
 
 def table() -> str:
-    """A Markdown table, by the loss."""
+    """A Markdown table, by the median loss."""
     lines = ["| | learning rate | updates | mini-batches | seconds | bits per character |",
              "|---|---|---|---|---|---|"]  # fmt: skip
     found = json.loads(FOUND.read_text())
-    for name, made in sorted(found.items(), key=lambda item: item[1]["bits_per_character"]):
+    losses = {name: [made["bits_per_character"] for made in runs] for name, runs in found.items()}
+    for name in sorted(found, key=lambda name: statistics.median(losses[name])):
+        made = found[name][0]
+        seconds = statistics.median(each["seconds"] for each in found[name])
         lines.append(f"| {name} | {made['learning_rate']:g} | {made['updates']:,} "
-                     f"| {made['examples'] // 32:,} | {made['seconds']:.0f} "
-                     f"| {made['bits_per_character']:.2f} |")  # fmt: skip
+                     f"| {made['examples'] // 32:,} | {seconds:.0f} "
+                     f"| {spread(losses[name], '.2f')} |")  # fmt: skip
     return "\n".join(lines)
 
 
@@ -43,7 +49,7 @@ def main() -> None:
 
     found = json.loads(FOUND.read_text()) if FOUND.exists() else {}
     for example in sys.argv[1:] or examples():
-        found[example] = run(example)
+        found[example] = [run(example, seed) for seed in SEEDS]
         print(example, found[example], flush=True)
         FOUND.write_text(json.dumps(found, indent=1) + "\n")
 

@@ -3,6 +3,7 @@
 import argparse
 import json
 import math
+import statistics
 import sysconfig
 from pathlib import Path
 
@@ -308,14 +309,19 @@ def test_it_stops_at_the_target(run):
 
 
 def test_what_the_default_runs_reached():
-    """A-Small-GPT shows it: each below 3.2 bits per character."""
+    """A-Small-GPT shows it: each median is below 3.2 bits per character."""
     found = json.loads(gpt_defaults.FOUND.read_text())
     assert set(found) == set(sweep.examples())
-    reached = {name: made["bits_per_character"] for name, made in found.items()}
+    reached = {
+        name: statistics.median(made["bits_per_character"] for made in runs)
+        for name, runs in found.items()
+    }
     assert max(reached.values()) < 3.2
     assert {*sorted(reached, key=reached.get)[-2:]} == {"AGN", "SAGN"}  # as its text says
-    assert {made["examples"] for made in found.values()} == {64_000, 128_000}
-    for name, made in found.items():
+    runs = [(name, made) for name, runs in found.items() for made in runs]
+    assert len(runs) == 3 * len(found)
+    assert {made["examples"] for _, made in runs} == {64_000, 128_000}
+    for name, made in runs:
         defaults, _ = example_of(ROOT / name / "worker.py")
         assert (made["learning_rate"], made["updates"]) == (
             defaults["learning_rate"],
