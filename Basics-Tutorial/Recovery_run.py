@@ -87,6 +87,11 @@ class Disturbed:
         found = (self.folder / "checkpoints").glob("model.ckpt-*.index")
         return max((int(path.stem.rpartition("-")[2]) for path in found), default=0)
 
+    def reached(self) -> int:
+        """The last update that its files know of."""
+        made = trace.read_updates(self.folder, [self.events(k) for k in (0, 1)])
+        return max(self.saved(), *(update["number"] for update in made))
+
     def wait_for_loss(self, updates: int = 20, seconds: float = 120) -> None:
         """Waits for a new checkpoint, and then until `updates` more have been made: these are lost
         if the ps dies now."""

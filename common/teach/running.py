@@ -62,6 +62,21 @@ class Run:
         return {name: 1e3 * seconds / batches for name, seconds in total.items()}
 
     @property
+    def bytes_per_step(self) -> float | None:
+        """What all tasks sent for each step of a worker, between the first and the last reading of
+        the counter during the steps: without start and end. None without a private network, or if
+        there are not two such readings."""
+        file = self.folder / "network.jsonl"
+        lines = file.read_text().splitlines() if file.exists() else []
+        ends = [event["time"] for mine in self.events for event in mine]
+        notes = [note for note in map(json.loads, lines) if min(ends) < note["time"] < max(ends)]
+        if len(notes) < 2:
+            return None
+        first, last = notes[0], notes[-1]
+        made = sum(first["time"] < end <= last["time"] for end in ends)
+        return (last["bytes"] - first["bytes"]) / max(1, made)
+
+    @property
     def parameters(self) -> list[np.ndarray]:
         """The final global parameters, in model order."""
         with np.load(self.folder / "parameters.npz") as file:
