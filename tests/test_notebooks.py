@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import answers
 import glossary
 import jupyter_client
 import make_site
@@ -42,6 +43,7 @@ SHORTER = {
         "crowded": 3,
     },
     "Sparse-Embeddings": {
+        "ratings_made": 100_000,
         "steps": 600,
         "short": 200,
         "whole": 6,
@@ -49,17 +51,17 @@ SHORTER = {
         "seeds": 1,
     },
     "Keras-Model": {"steps": 200},
-    "AGN": {"batches": 480, "hidden": 500, "seeds": 1, "simulated": 800},
+    "AGN": {"batches": 480, "hidden": 500, "seeds": 1, "simulated": 600},
     "Stale-Synchronous-Parallel": {"steps": 200, "simulated_steps": 1000, "seeds": 1},
     "DC-ASGD": {"steps": 400, "workers": 2, "real_steps": 80},
-    "SAGN": {"batches": 400, "window": 10, "hidden": 500, "seeds": 1, "simulated": 800},
+    "SAGN": {"batches": 400, "window": 10, "hidden": 500, "seeds": 1, "simulated": 600},
     "HogWild": {"steps": 300, "delay": seconds(0.02)},
     "Non-Distributed-Setup": {"steps": 200},
     "Distributed-Setup": {"steps": 60},
     "DOWNPOUR-Easy": {"workers": 3, "batch": 8, "rate_seeds": 1, "rate_batches": 2000},
     "DOWNPOUR": {"steps": 150, "hidden": 500, "seeds": 1},
     "Dynamic-SGD": {"steps": 50, "seeds": 1},
-    "AEASGD": {"seeds": 1, "simulated": 800, "exchanges": 16},
+    "AEASGD": {"seeds": 1, "simulated": 600, "exchanges": 16},
     "AEAMSGD": {"exchanges": 16},
     "Local-SGD": {"rounds": 6, "seeds": 1, "batches": 1000},
     "A-Small-GPT": {"text": TEXT, "early": 20, "steps": 60, "letters": 20},
@@ -68,13 +70,13 @@ SHORTER = {
     "Async-DiLoCo": {"pushes": 120, "seeds": 1, "steps": 20},
     "Synchronous-SGD": {"steps": 40, "slow_steps": 4, "quick_steps": 30, "delay": seconds(0.2)},
     "All-Reduce": {"steps": 20},
-    "Synchronous-SGD-different-learning-rates": {"steps": 40, "seeds": 1, "noisy_steps": 500},
+    "Synchronous-SGD-different-learning-rates": {"steps": 40, "seeds": 1, "noisy_steps": 300},
     "Multiple-GPUs-Single-Machine": {"steps": 40},
     "Your-Own": {"steps": 100},
     "Train-and-Serve": {"patience": 4, "long": 400},
     "Sharing-a-Model": {"asked": 5, "batches": 40},
     "Training-Sessions-and-Hooks": {"apart": 10},
-    "CIFAR-10": {"steps": 60, "few": 4, "trainers": 1, "seeds": 1},
+    "CIFAR-10": {"steps": 180, "few": 4, "trainers": 1, "seeds": 1},
     "In-Graph-Replication": {"steps": 18, "batch": 512},
     "Model-Parallelism": {"steps": 15},
     "One-Network-per-Device": {
@@ -87,13 +89,14 @@ SHORTER = {
     "TensorFlow-2": {"steps": 80},
     "Replication": {"steps": 20, "most": 3},
     "Synchronous-and-Asynchronous": {"steps": 8, "seeds": 1},
-    "Stability": {"numbers": [1, 4, 16], "seeds": 1, "steps": 120},
+    "Stability": {"numbers": [1, 4, 16], "seeds": 1, "steps": 240},
     "Write-a-Scheme": {"workers": 2},
     "Many-Workers": {"linked": 24, "pushes": 1500, "examples": 32_000, "seeds": 1},
     "Published-Results": {"seeds": 1, "updates": 8000},
     "From-2-to-10000-Workers": {"most": 100},
 }
 COLD = {"Devices-and-Memory"}  # it asks how much memory the process of a task has
+LOOKS = {"Recovery", "TensorFlow-2"}  # they look for tasks among the children of the launcher
 PARTS = (r"\*\*What you will learn\*\*", r"\*\*Time needed:\*\* \d+ minutes",
          "^#+ .*in two numbers",
          "^## .*[Ww]hy", r"^> \*\*Takeaway\.\*\*", "^## Exercises", "^## What next")  # fmt: skip
@@ -121,13 +124,16 @@ def quoted(cell) -> list[str]:
 
 @pytest.fixture
 def kernels(path, warm_python, tmp_path, monkeypatch):
-    """The notebook's kernel and all tasks that it starts are such Pythons, unless it is in COLD."""
+    """The notebook's kernel, and all launchers and tasks that it starts, are such Pythons, unless
+    it is in COLD."""
     program, server = (sys.executable, None) if Path(path).stem in COLD else warm_python()
     spec = tmp_path / "jupyter" / "kernels" / "python3" / "kernel.json"
     spec.parent.mkdir(parents=True)
     command = [program, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     spec.write_text(json.dumps(notebooks.KERNEL | {"argv": command}))
     found = environment(JUPYTER_PATH=str(tmp_path / "jupyter"), PYTHON=program)
+    if Path(path).stem not in LOOKS:
+        found["WARM_LAUNCHER"] = "1"
     for name, value in found.items():  # the mark reaches the kernel and its children
         monkeypatch.setenv(name, value)
     yield
@@ -215,6 +221,8 @@ def test_plumbing_is_hidden_and_every_picture_described(path):
         if re.search(r"sys\.path|plt\.subplots|notebook\.diagram\(", cell.source):
             assert cell.metadata.get("jupyter", {}).get("source_hidden"), cell.source
         for output in cell.outputs:
+            if str(output.get("text", "")).startswith("warning: the servers of this notebook"):
+                assert cell.metadata.get("jupyter", {}).get("outputs_hidden"), cell.source
             if "image/png" in output.get("data", {}):
                 alt = output.metadata.get("image/png", {}).get("alt", "")
                 assert len(alt.split()) >= 6 and "TODO" not in alt, cell.source
@@ -262,6 +270,33 @@ def test_a_marked_number_is_the_one_that_was_printed(prose, result):
     else:
         with pytest.raises(ValueError, match=result):
             printed.written(notebook, "here")
+
+
+EXERCISE = re.compile(r"<summary>Answer</summary>(.*?)</details>", re.S)
+RAN = re.compile(
+    r"\b(our|the|three|simulated) (runs?|seeds) (had|gave|reach|took|sent|makes|ended)|"
+    r"\bmeasured\b|\bin our run\b",
+    re.I,
+)
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_an_answer_quotes_what_was_printed(path):
+    """If it says what runs gave, its numbers have marks."""
+    for answer in EXERCISE.findall(texts(read(path).cells)):
+        assert "<!-- printed" in answer or not RAN.search(answer), answer
+
+
+def test_every_answer_that_is_quoted_was_printed():
+    found = json.loads((ROOT / "measure" / "answers.json").read_text())
+    assert set(found) == set(answers.ANSWERS) <= set(ALL)
+    for path in found:
+        assert "<!-- printed" in "".join(EXERCISE.findall(texts(read(path).cells))), path
+
+
+def test_a_notebook_without_such_answers_is_refused():
+    with pytest.raises(SystemExit, match="no answers of Servers: choose from HogWild"):
+        answers.main(["AGN", "Servers"])
 
 
 def test_the_index_names_the_headings():
