@@ -4,22 +4,26 @@
 
 Each call of a session has a new thread. With the same seed, two calls give their requests the same
 numbers. The second call is to another ps, so the worker refuses its own part, and the ps does not.
-With `--out_of_order`, `Task.first` is not the graph's first operation. `test_aborts.py` runs both.
+With `--out_of_order`, `Task.first` is not the graph's first operation, and no part of calls that
+feed. With `--read`, the two calls do not take steps, but read rows of two ps. `test_aborts.py` runs
+all.
 """
 
 import argparse
 import ctypes
+import functools
 import math
 import re
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 
 import tensorflow.compat.v1 as tf
 
 from common import copies
 from common.cluster import Task
-from common.graph import aborts
+from common.graph import aborts, rows
 from common.launch import network
 from common.session import next_update
 from common.training import steps as training
@@ -41,10 +45,10 @@ def step_of(task, index: int, w: tf.Variable, count: tf.Variable) -> training.St
     return training.Step(task, index, [Replica(step, one, pull, push, update)])
 
 
-def call(step: training.Step) -> None:
+def call(work: Callable) -> None:
     try:
-        step.run()
-        print("made", flush=True)
+        found = work()
+        print("made" if found is None else f"read {len(found[0])}", flush=True)
     except aborts.CallAborted:
         print("aborted", flush=True)
 
@@ -62,7 +66,7 @@ def say_it_is_blocked() -> None:
     sys.stderr.flush()
 
 
-def main(out_of_order: bool) -> None:
+def main(out_of_order: bool, read: bool) -> None:
     ports = network.free_ports(3, False)
     addresses = [f"127.0.0.1:{port}" for port in ports]
     hosts = {"ps": addresses[:2], "worker": addresses[2:]}
@@ -78,26 +82,36 @@ def main(out_of_order: bool) -> None:
         with tf.device(f"/job:ps/task:{k}"):
             variables.append((tf.Variable(0.0), tf.Variable(0, dtype=tf.int64)))
     steps = [step_of(task, k, *variables[k]) for k in range(2)]
+    several = [
+        rows.Rows([0.0], count.device, f"test-{k}") for k, (_, count) in enumerate(variables)
+    ]
     aborts.watch(hosts)
     training.SOON = math.inf  # no read comes between the calls, with the same number
-    with aborts.Connection(servers[-1].target, task.config) as session:
+    target, first = servers[-1].target, None if out_of_order else task.first
+    with aborts.Connection(target, task.config, first=first) as session:
         session.run(tf.global_variables_initializer())
         for step in steps:
             step.prepare(session, True)
-            call(step)
+            call(step.run)
             step.write()  # what it measured has been read
+        works = [step.run for step in steps]
+        if read:
+            works = [functools.partial(rows.read_all, [each], session) for each in several]
+            session.run([each.put for each in several])
         SEEDS.fix_seed(7)
-        call(steps[1])
-        other = threading.Thread(target=call, args=[steps[0]])
+        call(works[1])
+        other = threading.Thread(target=call, args=[works[0]])
         other.start()
         if out_of_order:
             other.join(SECONDS)
             print("waits" if other.is_alive() else "does not wait", flush=True)
+            if read:
+                SEEDS.free_seed()  # it is repeated
             say_it_is_blocked()
         other.join()
         SEEDS.free_seed()
-        call(steps[0])  # the session can be used as before
+        call(works[0])  # the session can be used as before
 
 
 if __name__ == "__main__":
-    main("--out_of_order" in sys.argv)
+    main("--out_of_order" in sys.argv, "--read" in sys.argv)

@@ -188,7 +188,7 @@ def collide(log: Path, *flags: str) -> list[str]:
             env=environment() | verbose | {"PYTHONPATH": str(ROOT)}, timeout=seconds(60),
         )  # fmt: skip
     assert process.returncode == 0, log.read_text()[-3000:]
-    return re.findall(r"^(made|aborted|waits|does not wait)$", process.stdout, re.M)
+    return re.findall(r"^(made|read \d|aborted|waits|does not wait)$", process.stdout, re.M)
 
 
 @pytest.mark.usefixtures("seeds")
@@ -202,6 +202,19 @@ def test_a_step_that_its_worker_refuses_does_not_wait(tmp_path):
 def test_a_step_that_waits_is_dropped(tmp_path):
     found = collide(tmp_path / "log", "--out_of_order")
     assert found == ["made", "made", "made", "waits", "aborted", "made"]
+
+
+@pytest.mark.usefixtures("seeds")
+def test_a_read_that_its_worker_refuses_does_not_wait(tmp_path):
+    found = collide(tmp_path / "log", "--read")
+    assert found == ["made", "made", "read 1", "aborted", "read 1"]
+
+
+@pytest.mark.usefixtures("seeds")
+def test_a_read_that_waits_and_is_dropped_loses_no_row(tmp_path):
+    """It is repeated, and finds the row."""
+    found = collide(tmp_path / "log", "--read", "--out_of_order")
+    assert found == ["made", "made", "read 1", "waits", "read 1", "read 0"]
 
 
 @pytest.mark.slow("a long run")

@@ -8,10 +8,11 @@ alive, and the session can be used as before.
 
 If a worker refuses its own part before the ps has its part, nobody tells the ps, which waits
 forever for what the worker never sends. A session hands out the parts in the reverse of the order
-in which their tasks first appear in the graph. So `Task.first` is the graph's first operation: then
-a worker's own part is the last to be handed out, and its ps is told. (If TensorFlow optimises the
-graph, which `Task.config` turns off, the order may be another.) Very rarely the ps refuses its part
-before the worker has its own, which then waits forever. `watch` ends such calls.
+in which their tasks first appear in the graph. So `Task.first` is the graph's first operation, and
+part of each call that sends something to a ps: then a worker's own part is the last to be handed
+out, and its ps is told. (If TensorFlow optimises the graph, which `Task.config` turns off, the
+order may be another.) Very rarely the ps refuses its part before the worker has its own, which then
+waits forever. `watch` ends such calls.
 """
 
 import os
@@ -54,13 +55,25 @@ class Connection(closing.Session):
         steps: operations that a call must not repeat.
     """
 
-    def __init__(self, target: str, config: tf.ConfigProto, graph: tf.Graph | None = None):
+    def __init__(
+        self,
+        target: str,
+        config: tf.ConfigProto,
+        graph: tf.Graph | None = None,
+        first: tf.Operation | None = None,
+    ):
+        """`first`: `Task.first`, which each call that feeds values runs, too: its worker sends
+        these to the ps."""
         super().__init__(target, graph, config)
+        self._first = [] if first is None else first
         self.steps: set[tf.Operation] = set()
 
     def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
+        first = self._first if feed_dict else []
+
         def call():
-            return super(Connection, self).run(fetches, feed_dict, options, run_metadata)
+            found = super(Connection, self).run([fetches, first], feed_dict, options, run_metadata)
+            return found[0]
 
         return _called(call, self._tries(fetches))
 

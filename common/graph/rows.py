@@ -34,17 +34,20 @@ class Rows:
             row = [ABSENT if value is None else value for value in values]
             self.put = queue.enqueue(tf.stack([tf.cast(value, tf.float64) for value in row]))
             # Not among the variables that a session initialises: a new session must not lose rows.
-            new = queue.dequeue_many(queue.size())
             kept = _State(f"rows-{name}-kept", tf.zeros([0, len(values)], tf.float64))
             gone = _State(f"rows-{name}-gone", tf.zeros([], tf.int64))  # how many rows it dropped
             self.known = tf.placeholder(tf.int64, [])
             self.arrived = tf.where(self.known < 0, gone.value, self.known)
-            both = tf.concat([kept.value[self.arrived - gone.value :], new], axis=0)
+            still = kept.value[self.arrived - gone.value :]
+            # A call that is ended while it waits for `known` has taken nothing from the queue.
+            with tf.control_dependencies([still]):
+                new = queue.dequeue_many(queue.size())
+            both = tf.concat([still, new], axis=0)
             with tf.control_dependencies([both]):  # all is read before anything is written
                 written = [kept.write(both), gone.write(self.arrived)]
             with tf.control_dependencies(written):
                 self.both = tf.identity(both)
-            with tf.control_dependencies([new]):
+            with tf.control_dependencies([queue.dequeue_many(queue.size())]):
                 self._forget = tf.group(kept.write(kept.first), gone.write(gone.first))
         self.count = -1
 

@@ -97,4 +97,4 @@ class SessionCreator(tf.train.SessionCreator):
 
     def connect(self) -> Connection:
         """A session on parameters that already exist."""
-        return Connection(self._target, self._task.config)
+        return Connection(self._target, self._task.config, first=self._task.first)
