@@ -32,7 +32,7 @@ TEXT = str(ROOT / "common" / "requirements.txt")  # any short text
 SHORTER = {
     "Recovery": {"between": 11, "saves": 20},
     "Graphs-and-Sessions": {"steps": 200},
-    "When-Does-It-Pay": {"steps": 12},
+    "When-Does-It-Pay": {"steps": 12, "crowd": 3},
     "Multiple-Workers": {"rounds": 40},
     "Local-then-Global-Variables": {"windows": [1, 5, 20], "local_steps": 60},
     "Actor-Learner": {
@@ -58,19 +58,32 @@ SHORTER = {
     "HogWild": {"steps": 300, "delay": seconds(0.02)},
     "Non-Distributed-Setup": {"steps": 200},
     "Distributed-Setup": {"steps": 60},
-    "DOWNPOUR-Easy": {"workers": 3, "batch": 8, "rate_seeds": 1, "rate_batches": 2000},
+    "DOWNPOUR-Easy": {
+        "workers": 3,
+        "batch": 8,
+        "seeds": 1,
+        "rate_seeds": 1,
+        "rate_batches": 2000,
+    },
     "DOWNPOUR": {"steps": 150, "hidden": 500, "seeds": 1},
-    "Dynamic-SGD": {"steps": 50, "seeds": 1},
+    "Dynamic-SGD": {"steps": 100, "seeds": 1},
     "AEASGD": {"seeds": 1, "simulated": 600, "exchanges": 16},
     "AEAMSGD": {"exchanges": 16},
     "Local-SGD": {"rounds": 6, "seeds": 1, "batches": 1000},
     "A-Small-GPT": {"text": TEXT, "early": 20, "steps": 60, "letters": 20},
-    "Sign-SGD": {"few": 3, "many": 30, "pairs": 1, "seeds": 1, "lengths": [50, 200]},
+    "Sign-SGD": {
+        "updates": 200,
+        "few": 3,
+        "many": 30,
+        "pairs": 1,
+        "seeds": 1,
+        "lengths": [50, 200],
+    },
     "DiLoCo": {"rounds": 5, "seeds": 1, "steps": 20},
     "Async-DiLoCo": {"pushes": 120, "seeds": 1, "steps": 20},
     "Synchronous-SGD": {"steps": 40, "slow_steps": 4, "quick_steps": 30, "delay": seconds(0.2)},
     "All-Reduce": {"steps": 20},
-    "Synchronous-SGD-different-learning-rates": {"steps": 40, "seeds": 1, "noisy_steps": 300},
+    "Synchronous-SGD-different-learning-rates": {"steps": 40, "seeds": 1, "noisy_steps": 200},
     "Multiple-GPUs-Single-Machine": {"steps": 40},
     "Your-Own": {"steps": 100},
     "Train-and-Serve": {"patience": 4, "long": 400},
@@ -500,3 +513,31 @@ def test_a_kernel_warns_once_of_open_ports_and_leaves_no_folder(tmp_path):
     folder = Path(folder)
     assert folder.parent == tmp_path
     assert eventually(lambda: not folder.exists(), 5)
+
+
+def test_a_task_s_line_is_waited_for_to_its_end(tmp_path):
+    """Python writes it in pieces."""
+    (tmp_path / "task.py").write_text(
+        "import pathlib, sys, time\nprint('It finds w', end=' = ')\n"
+        "while not pathlib.Path(sys.argv[1]).exists():\n    time.sleep(0.01)\n"
+        "print(0.5)\ntime.sleep(60)\n"
+    )
+    code = f"""
+import pathlib
+from common.teach import notebook
+
+class Tasks(notebook.Tasks):
+    def log(self, name):
+        found = super().log(name)
+        if "w =" in found:
+            pathlib.Path({str(tmp_path / "seen")!r}).touch()
+        return found
+
+tasks = Tasks()
+tasks.start("task", {str(tmp_path / "task.py")!r}, {str(tmp_path / "seen")!r})
+print(tasks.wait_for("task", "finds w"), end="")
+tasks.stop()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT,
+                          env=environment(), timeout=seconds(60))  # fmt: skip
+    assert done.stdout == "It finds w = 0.5\n", done.stderr

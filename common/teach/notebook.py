@@ -105,8 +105,8 @@ class Tasks:
         return self._tasks[name].log.read_text(errors="replace")
 
     def wait_for(self, name: str, text: str = "", seconds: float = 60, count: int = 1) -> str:
-        """Returns a task's log once it contains `text` `count` times or, without `text`, once the
-        task has ended.
+        """Returns a task's log, in whole lines, once it contains `text` `count` times or, without
+        `text`, once the task has ended.
 
         Raises:
             TimeoutError: with the log, after `seconds`, or if the task ends without the text.
@@ -114,8 +114,11 @@ class Tasks:
         task, begun = self._tasks[name], time.monotonic()
         while time.monotonic() - begun < seconds:
             ended = task.popen.poll() is not None
-            if self.log(name).count(text) >= count if text else ended:
-                return self.log(name)
+            log = self.log(name)
+            if not ended:  # `python -u` writes a line in pieces
+                log = log[: log.rfind("\n") + 1]
+            if log.count(text) >= count if text else ended:
+                return log
             if ended:
                 break
             time.sleep(0.05)  # poll: a file does not announce that it has grown
