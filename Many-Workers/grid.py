@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits  # comes with scikit-learn
 def measure(flags: dict) -> dict:
     """Simulates a run with these flags; returns its `summary.json` without the list of tasks, but
     with `dropped`: how many pushes missed their round."""
-    cluster, journal = simulate.run(**flags)
+    cluster, journal = simulate.simulate(simulate.options(**flags), curve=False)
     found = journal.summary(cluster)
     return found | {"dropped": sum(journal.dropped), "tasks": None}
 

@@ -21,6 +21,8 @@ class Journal:
         rounds: whether the scheme is synchronous.
         write: `write(name, line)` is called with each line of `NAME.jsonl`; see `report.py`.
         show: `show(journal, number)` is called after each update.
+        curve: whether each evaluation is computed, not only that at the end. All take their
+            simulated time.
 
     Attributes:
         time: simulated seconds until the last update.
@@ -32,9 +34,10 @@ class Journal:
         reached: whether the test accuracy has reached `--target_accuracy`.
     """
 
-    def __init__(self, flags, problem, rounds: bool, write, show):
+    def __init__(self, flags, problem, rounds: bool, write, show, curve: bool = True):
         self.flags, self.problem, self.rounds, self.reached = flags, problem, rounds, False
         self.write, self.show, n = write, show, flags.workers
+        self.curve = curve or flags.target_accuracy is not None
         self.time, self.evaluations, self.staleness = 0.0, [], Counter()
         self.window, self.every = getattr(flags, "window", 1), max(1, flags.steps // POINTS)
         self.steps, self.dropped, self.contributed = [0] * n, [0] * n, [0] * n
@@ -101,10 +104,14 @@ class Journal:
         late = cluster.env.now >= self.soon and cluster.updates >= self.next
         return late and self.problem.size > 0
 
-    def evaluate(self, w: np.ndarray, number: int, asked: float, now: float) -> None:
+    def evaluate(
+        self, w: np.ndarray, number: int, asked: float, now: float, last: bool = False
+    ) -> None:
         """Evaluates w~ after `number` updates. Worker 0 asked for it, and has it now."""
         self.soon = now + self.pause * (now - asked)
         self.next = (number // self.every + 1) * self.every
+        if not (self.curve or last):
+            return
         found = {"time": now, **self.problem.evaluate(w), "global_step": number}
         self.evaluations.append(found)
         self.write("evaluations", found)

@@ -98,7 +98,11 @@ class Problem:
     def evaluate(self, w: np.ndarray) -> dict[str, float]:
         """The accuracy and mean loss on the test set, and how many examples it has."""
         *hidden, weights, biases = self.split(w)
-        x = np.maximum(self.test_x @ hidden[0] + hidden[1], 0) if hidden else self.test_x
+        x = self.test_x
+        if hidden:
+            x = x @ hidden[0]  # large: so nothing is copied
+            x += hidden[1]
+            np.maximum(x, 0, out=x)
         p = _softmax(x @ weights + biases)
         right = p.argmax(axis=1) == self.test_labels
         loss = -np.log(np.maximum(p[np.arange(len(p)), self.test_labels], 1e-30))
@@ -125,6 +129,7 @@ class Nothing:
 
 
 def _softmax(scores: np.ndarray) -> np.ndarray:
-    p = np.exp(scores - scores.max(axis=1, keepdims=True))
+    p = scores - scores.max(axis=1, keepdims=True)
+    np.exp(p, out=p)
     p /= p.sum(axis=1, keepdims=True)
     return p

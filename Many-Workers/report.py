@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from common.launch import screen
-from common.pictures import curves
 from common.record import results
 from common.told.about import About
 
@@ -61,6 +60,9 @@ class Report:
         if problem.size:
             arrays = problem.named(cluster.w)
             results.write(self.where / "parameters.npz", lambda file: np.savez(file, **arrays))
+        # Matplotlib takes a third of a second to import, and the processes of `grid.py` need none.
+        from common.pictures import curves
+
         curves.draw(self.where, found)
         text = json.dumps(found, indent=2) + "\n"
         results.write(self.where / "summary.json", lambda file: file.write(text.encode()))

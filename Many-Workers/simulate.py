@@ -109,7 +109,9 @@ def options(**flags):
     return parsed(words)
 
 
-def simulate(options, problem=None, make_cluster=Cluster, report=None) -> tuple[Cluster, Journal]:
+def simulate(
+    options, problem=None, make_cluster=Cluster, report=None, curve: bool = True
+) -> tuple[Cluster, Journal]:
     """Simulates a run to its end.
 
     Args:
@@ -117,6 +119,7 @@ def simulate(options, problem=None, make_cluster=Cluster, report=None) -> tuple[
         problem: what is learned (default: what `options` say); see `learning.py`.
         make_cluster: called with the arguments of `Cluster`.
         report: of `report.py`; without one, nothing is written or shown.
+        curve: as in `Journal`.
 
     Returns:
         The cluster, with the final parameters `w`, and the journal, with all measurements.
@@ -127,12 +130,12 @@ def simulate(options, problem=None, make_cluster=Cluster, report=None) -> tuple[
     w = problem.initial()
     scheme = SCHEMES[options.scheme](options, problem.gradient, w)
     write, show = (report.write, report.show) if report else (ignore, ignore)
-    journal = Journal(options, problem, scheme.worker == "synchronous", write, show)
+    journal = Journal(options, problem, scheme.worker == "synchronous", write, show, curve)
     cluster = make_cluster(options, scheme, w, options.parameters or problem.size, journal)
     with np.errstate(all="ignore"):  # a diverging run overflows
         cluster.run(getattr(workers, scheme.worker))
         if problem.size:
-            journal.evaluate(cluster.w, cluster.updates, journal.time, journal.time)
+            journal.evaluate(cluster.w, cluster.updates, journal.time, journal.time, last=True)
     return cluster, journal
 
 

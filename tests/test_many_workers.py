@@ -437,6 +437,7 @@ def test_a_grid_of_runs_is_the_same_as_one_after_the_other():
         same = journal.summary(cluster)
         assert mine["test_accuracy"] == same["test_accuracy"]
         assert mine["staleness"] == same["staleness"] and mine["dropped"] == 0
+        assert mine["seconds"] == same["seconds"] and len(journal.evaluations) > 1
 
 
 def test_each_kind_of_run_is_tried_at_each_rate():
