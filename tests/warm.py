@@ -27,7 +27,22 @@ from pathlib import Path
 # It passes on Linux namespaces, and takes its packages from a virtual environment.
 POSSIBLE = sys.platform == "linux" and sys.prefix != sys.base_prefix
 CLIENT = Path(__file__).with_name("warm_client.py")
-LAUNCHER = ("psutil", "rich.console", "rich.progress", "rich.table")  # it takes long to import them
+IMPORTED = (  # what takes long, and starts no thread of its own
+    "tensorflow.compat.v1",
+    "tensorboard.plugins.hparams.summary_v2",
+    "matplotlib.pyplot",
+    "matplotlib.backends.backend_agg",
+    "matplotlib_inline.backend_inline",
+    "PIL.PngImagePlugin",
+    "ipykernel.kernelapp",
+    "ipykernel.debugger",
+    "debugpy.server.api",
+    "ipywidgets",
+    "psutil",
+    "rich.console",
+    "rich.progress",
+    "rich.table",
+)
 NAMESPACES = ("user", "net")  # a run's tasks are in its private network
 
 
@@ -59,10 +74,9 @@ def python(folder: Path):
 
 
 def load() -> None:
-    """Imports what takes long and starts no thread of its own, TensorFlow as `common/cluster.py`
-    does."""
+    """Imports TensorFlow as `common/cluster.py` does."""
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
-    for name in ("tensorflow.compat.v1", "matplotlib.pyplot", "ipykernel.kernelapp", *LAUNCHER):
+    for name in IMPORTED:
         importlib.import_module(name)
     del os.environ["TF_USE_LEGACY_KERAS"]
     gc.freeze()  # no fork copies them by collecting garbage

@@ -14,7 +14,7 @@ COLOURS = (64, 48, 32, 24)  # enough for smooth lines and letters
 def drawn(figure: Figure, scale: float = SHARP) -> bytes:
     """Draws a figure with `scale` times its pixels, fast: the PNG is large."""
     file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=scale * figure.dpi, pil_kwargs={"compress_level": 1})
+    figure.savefig(file, format="png", dpi=scale * figure.dpi, pil_kwargs={"compress_level": 0})
     return file.getvalue()
 
 
