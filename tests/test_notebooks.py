@@ -535,9 +535,89 @@ class Tasks(notebook.Tasks):
 
 tasks = Tasks()
 tasks.start("task", {str(tmp_path / "task.py")!r}, {str(tmp_path / "seen")!r})
-print(tasks.wait_for("task", "finds w"), end="")
+print(tasks.wait_for("task", "finds w"))
 tasks.stop()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT,
                           env=environment(), timeout=seconds(60))  # fmt: skip
     assert done.stdout == "It finds w = 0.5\n", done.stderr
+
+
+def test_a_task_s_line_is_found_although_tensorflow_has_warned_below_it(tmp_path):
+    (tmp_path / "task.py").write_text(
+        "import sys\nprint('w = 0.4')\nprint('w = 0.5')\nprint('Socket closed', file=sys.stderr)\n"
+    )
+    code = f"""
+from common.teach import notebook
+
+tasks = notebook.Tasks()
+tasks.start("task", {str(tmp_path / "task.py")!r})
+log = tasks.wait_for("task")
+print(repr(log), tasks.wait_for("task", "w ="), tasks.wait_for("task", "w =", count=2), sep="\\n")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT,
+                          env=environment(), timeout=seconds(60))  # fmt: skip
+    log = repr("w = 0.4\nw = 0.5\nSocket closed\n")
+    assert done.stdout == f"{log}\nw = 0.5\nw = 0.5\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "servers", "arguments", "said"),
+    [
+        ("parameter_server_worker", 2, [], "worker 1 finds w = 0.5"),
+        ("multiple_workers_worker", 1, ["1", "40"], "is ready"),
+    ],
+)
+def test_a_worker_leaves_although_the_ps_ends_before_it_answers(
+    script, servers, arguments, said, tmp_path
+):
+    """Its message that it leaves ends the ps; here, it never gets the answer."""
+    folder = ROOT / "Basics-Tutorial"
+    (tmp_path / "worker.py").write_text(f"""
+import runpy
+import sys
+from common.cluster import tf
+
+def operation(fetch):
+    return getattr(fetch, "op", fetch)
+
+class Session(tf.Session):
+    def run(self, fetches, *rest, **more):
+        found = super().run(fetches, *rest, **more)
+        for each in map(operation, tf.nest.flatten(fetches)):
+            queue = each.inputs[0].op if each.type == "QueueEnqueueV2" else None
+            if queue and queue.get_attr("shared_name").startswith(b"done"):
+                raise tf.errors.UnavailableError(None, None, "Socket closed")
+        return found
+
+tf.Session = Session
+runpy.run_path({str(folder / f"{script}.py")!r}, run_name="__main__")
+""")
+    code = f"""
+from common.teach import notebook
+import tensorflow.compat.v1 as tf
+
+tf.disable_eager_execution()
+addresses, tasks = notebook.free_addresses({servers + 2}), notebook.Tasks()
+ps, workers = addresses[:{servers}], addresses[{servers}:]
+hosts = ",".join(ps), ",".join(workers)
+for k in range({servers}):
+    tasks.start(f"ps {{k}}", {str(folder / "leaving_ps.py")!r}, k, *hosts)
+config = tf.ConfigProto(device_filters=["/job:ps", "/job:worker/task:0"])
+server = tf.train.Server({{"ps": ps, "worker": workers}}, "worker", 0, config=config)
+with tf.device("/job:ps/task:0"):
+    tf.Variable(0.5, name="w"), tf.Variable(0.5, name="global/w")
+    tf.Variable(0, dtype=tf.int64, name="global/pushes")
+    order = tf.FIFOQueue(-1, tf.string, [[]], shared_name="orders-1").enqueue("leave")
+with tf.Session(server.target, config=config) as session:
+    session.run(tf.global_variables_initializer())
+    session.run(order)
+worker = tasks.start("worker", {str(tmp_path / "worker.py")!r}, *{arguments}, *hosts)
+print(tasks.wait_for("worker", {said!r}, {seconds(60)}), worker.popen.wait(), tasks.log("worker"))
+for k in range({servers}):
+    print(tasks.wait_for(f"ps {{k}}", "task 1 has left", {seconds(60)}))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT,
+                          env=environment(), timeout=seconds(120))  # fmt: skip
+    assert f"{said} 0 " in done.stdout, done.stdout + done.stderr
+    assert done.stdout.count("task 1 has left") == servers, done.stdout + done.stderr

@@ -105,8 +105,8 @@ class Tasks:
         return self._tasks[name].log.read_text(errors="replace")
 
     def wait_for(self, name: str, text: str = "", seconds: float = 60, count: int = 1) -> str:
-        """Returns a task's log, in whole lines, once it contains `text` `count` times or, without
-        `text`, once the task has ended.
+        """Waits until a task has printed `text` `count` times, and returns the last line with it.
+        Without `text`, waits until the task has ended, and returns its log.
 
         Raises:
             TimeoutError: with the log, after `seconds`, or if the task ends without the text.
@@ -115,10 +115,12 @@ class Tasks:
         while time.monotonic() - begun < seconds:
             ended = task.popen.poll() is not None
             log = self.log(name)
+            if ended and not text:
+                return log
             if not ended:  # `python -u` writes a line in pieces
                 log = log[: log.rfind("\n") + 1]
-            if log.count(text) >= count if text else ended:
-                return log
+            if text and log.count(text) >= count:  # below it, TensorFlow may have warned
+                return [line for line in log.splitlines() if text in line][-1]
             if ended:
                 break
             time.sleep(0.05)  # poll: a file does not announce that it has grown
