@@ -30,7 +30,7 @@ FINDS = 'it needs common/."\n'  # up to here, each first cell finds the collecti
 TEXT = str(ROOT / "common" / "requirements.txt")  # any short text
 # Parameters that save time. A straggler must be slow compared with this machine.
 SHORTER = {
-    "Recovery": {"between": 11, "saves": 20},
+    "Recovery": {"between": 20, "saves": 20},
     "Graphs-and-Sessions": {"steps": 200},
     "When-Does-It-Pay": {"steps": 12, "crowd": 3},
     "Multiple-Workers": {"rounds": 40},
