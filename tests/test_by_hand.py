@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import random
 import re
 import shutil
 import socket
@@ -116,6 +117,32 @@ def test_tf_config_with_a_chief(tmp_path):
         config = json.dumps({"cluster": cluster, "task": {"type": job, "index": index}})
         tasks.append(start(*script, tmp_path, TF_CONFIG=config))
     finish(tasks, tmp_path, ports)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux reserves ports")
+def test_two_programs_that_choose_ports_at_the_same_time_choose_different_ones(monkeypatch):
+    """Although the servers of neither have started yet."""
+    from common.launch import network
+
+    code = "from common.launch import network; print(*network.free_ports(4, False)); input()"
+    other = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environment(), text=True,
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+    with other:
+        taken = [int(port) for port in other.stdout.readline().split()]
+        sample = random.sample
+        monkeypatch.setattr(random, "sample", lambda *what: taken + sample(*what))
+        assert len(taken) == 4 and not set(network.free_ports(4, False)) & set(taken)
+        other.communicate("\n")
+    assert set(network.free_ports(4, False)) & set(taken)  # the other one has ended
+
+
+def test_a_process_that_chooses_many_ports_keeps_the_newest_hundred():
+    from common.launch import network
+
+    every = [network.free_ports(3, False) for _ in range(50)]
+    assert len(network._reserved) == (100 if sys.platform == "linux" else 0)
+    newest = [port for ports in every[-33:] for port in ports]
+    assert len(set(newest)) == 99
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ can run graphs, and read and write files, as you. In a separate Linux network na
 run itself can reach them.
 """
 
+import collections
 import ctypes
 import fcntl
 import importlib.util
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from common import fail
 from common.launch import link
 
+_reserved: collections.deque[socket.socket] = collections.deque()  # see free_ports
 _NEW_USER, _NEW_NET = 0x10000000, 0x40000000  # linux/sched.h
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 0x1  # linux/sockios.h, linux/if.h
 
@@ -110,7 +112,8 @@ def free_ports(count: int, private: bool) -> list[int]:
     """Ports for servers: 2222, 2223, ... in a private network, else random free ones.
 
     Random ports are below the system's range for outgoing connections: otherwise such a connection
-    could take one before its server starts.
+    could take one before its server starts. On Linux, no other process that asks here gets them
+    before this one has ended, or has asked for 100 more.
     """
     if private:
         return list(range(2222, 2222 + count))
@@ -120,12 +123,34 @@ def free_ports(count: int, private: bool) -> list[int]:
         try:
             with socket.socket(family) as probe:
                 probe.bind(("", port))
+            _reserve(port)
         except OSError:
             continue
         ports.append(port)
         if len(ports) == count:
             return ports
     fail(f"cannot find {count} free ports between 20000 and 32000: start fewer tasks")
+
+
+def _reserve(port: int) -> None:
+    """Takes a name for the port that only one process of this network can have.
+
+    The port itself must stay free, and its server starts seconds later.
+
+    Raises:
+        OSError: if another process has the name.
+    """
+    if sys.platform != "linux":
+        return
+    name = socket.socket(socket.AF_UNIX)
+    try:
+        name.bind(f"\0distributed-tensorflow/{port}")  # no file: it ends with the process
+    except OSError:
+        name.close()
+        raise
+    _reserved.append(name)
+    if len(_reserved) > 100:
+        _reserved.popleft().close()
 
 
 def _has_ipv6() -> bool:
